@@ -166,7 +166,7 @@ def shares(events: Iterable[Any], device: torch.device) -> list[tuple[float, str
 def main(quick: bool = False) -> pd.DataFrame:
     """Both arms, batches 128 and 1024, float32 and bfloat16; quick: one tiny size, on the CPU
     where there is no GPU, nothing written."""
-    started, device = time.perf_counter(), training.default_device()
+    started, device = time.perf_counter(), training.usable_device()
     if device.type != "cuda" and not quick:
         raise SystemExit("bench_throughput.py measures a GPU and finds none; --quick tries it on the CPU")
     width, batches, size = (4, (8,), 256) if quick else (64, (128, 1024), 8192)

@@ -1,8 +1,6 @@
 """Tables and numbers of the book that come from tracked tables and certificates: theory, digits, parts of CIFAR-10, the
 sister papers, benchmarks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -9,8 +9,6 @@ code checks its computations, and instances of what it says in general.
 A verdict "false" needs a second derivation that shares no code with the first (`also`); both must agree.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import inspect

@@ -1,7 +1,5 @@
 """The commands of ``nclib`` that are about the papers: ``certify`` and ``numbers``."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

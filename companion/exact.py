@@ -4,8 +4,6 @@ Only the standard library. An interval contains the true value; ``a < b`` is Tru
 number of b, so a comparison that cannot be decided is False both ways.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -32,37 +30,37 @@ class Interval:
         self.lo = Fraction(floor(lo * _UNIT), _UNIT)
         self.hi = Fraction(-floor(-hi * _UNIT), _UNIT)
 
-    def __add__(self, other: Interval | Fraction | int) -> Interval:
+    def __add__(self, other: "Interval | Fraction | int") -> "Interval":
         other = as_interval(other)
         return Interval(self.lo + other.lo, self.hi + other.hi)
 
-    def __neg__(self) -> Interval:
+    def __neg__(self) -> "Interval":
         return Interval(-self.hi, -self.lo)
 
-    def __sub__(self, other: Interval | Fraction | int) -> Interval:
+    def __sub__(self, other: "Interval | Fraction | int") -> "Interval":
         return self + -as_interval(other)
 
-    def __mul__(self, other: Interval | Fraction | int) -> Interval:
+    def __mul__(self, other: "Interval | Fraction | int") -> "Interval":
         other = as_interval(other)
         ends = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
         return Interval(min(ends), max(ends))
 
-    def __truediv__(self, other: Interval | Fraction | int) -> Interval:
+    def __truediv__(self, other: "Interval | Fraction | int") -> "Interval":
         other = as_interval(other)  # of one that may be 0 the next line refuses the inverse
         return self * Interval(1 / other.hi, 1 / other.lo)
 
-    def __rsub__(self, other: Fraction | int) -> Interval:
+    def __rsub__(self, other: Fraction | int) -> "Interval":
         return -self + other
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __rtruediv__(self, other: Fraction | int) -> Interval:
+    def __rtruediv__(self, other: Fraction | int) -> "Interval":
         return as_interval(other) / self
 
-    def __lt__(self, other: Interval | Fraction | int) -> bool:
+    def __lt__(self, other: "Interval | Fraction | int") -> bool:
         return self.hi < as_interval(other).lo
 
-    def __gt__(self, other: Interval | Fraction | int) -> bool:
+    def __gt__(self, other: "Interval | Fraction | int") -> bool:
         return self.lo > as_interval(other).hi
 
     def __repr__(self) -> str:
@@ -155,20 +153,20 @@ class Matrix(list):
         super().__init__([F(x) for x in row] for row in rows)
 
     @property
-    def T(self) -> Matrix:
+    def T(self) -> "Matrix":
         return Matrix(zip(*self, strict=True))
 
-    def __matmul__(self, other: Matrix) -> Matrix:
+    def __matmul__(self, other: "Matrix") -> "Matrix":
         columns = other.T
         return Matrix([sum(x * y for x, y in zip(row, column, strict=True)) for column in columns] for row in self)
 
-    def __add__(self, other: Matrix) -> Matrix:
+    def __add__(self, other: "Matrix") -> "Matrix":
         return Matrix([x + y for x, y in zip(r, s, strict=True)] for r, s in zip(self, other, strict=True))
 
-    def __sub__(self, other: Matrix) -> Matrix:
+    def __sub__(self, other: "Matrix") -> "Matrix":
         return self + -1 * other
 
-    def __rmul__(self, factor: Fraction | int) -> Matrix:
+    def __rmul__(self, factor: Fraction | int) -> "Matrix":
         return Matrix([factor * x for x in row] for row in self)
 
 

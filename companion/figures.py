@@ -3,8 +3,6 @@
 Nothing is trained. They are drawn aside, in ``build/figures``, and copied to ``results/reference/`` when all are there.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

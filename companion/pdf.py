@@ -3,8 +3,6 @@
 Nothing is written for it: it takes parts of README and of the book, whose numbers `nclib numbers` writes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a trained `Classifier` is judged on a split: accuracies, loss, neural-collapse report, solver statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -59,11 +57,6 @@ def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     return sums / counts
 
 
-def feature_moments(outputs: Outputs, num_classes: int) -> metrics.ClassMoments:
-    """Moments of the features of a split."""
-    return metrics.ClassMoments(num_classes, outputs.features.shape[1]).update(outputs.features, outputs.labels)
-
-
 def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
     """Every scalar reported for one split: see `evaluate`."""
     labels, num_classes = outputs.labels, len(counts)
@@ -89,16 +82,12 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
         residual, rates = outputs.residual.double(), class_means(outputs.converged, labels, num_classes).cpu()
-        report |= {
-            "solver_converged": average(outputs.converged),
-            "solver_steps": average(outputs.steps),
-            "solver_residual_median": residual.median().item(),
-            "solver_residual_max": residual.max().item(),
-        }
+        report |= {"solver_converged": average(outputs.converged), "solver_steps": average(outputs.steps)}
+        report |= {"solver_residual_median": residual.median().item(), "solver_residual_max": residual.max().item()}
         report |= {f"solver_converged_{group}": rates[members].mean().item() for group, members in groups.items()}
     if with_nc:
         weights = model.classifier.weight
-        moments = feature_moments(outputs, num_classes)
+        moments = metrics.class_moments(outputs.features, labels, num_classes)
         seen = (outputs.features, labels, outputs.logits, weights)
         report |= report_of(moments, *seen, minority if groups else None)
         other = report_of(moments.with_weighting("sample"), *seen)

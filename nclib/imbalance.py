@@ -45,7 +45,8 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
     ValueError
         K_A outside its range.
     """
-    _check_num_majority(num_classes, num_majority)
+    if not 1 <= num_majority <= num_classes - 1:
+        raise ValueError(f"num_majority must be from 1 to {num_classes - 1}, got {num_majority!r}")
     n_min = _round_count(n_max / ratio)
     return torch.tensor([n_max] * num_majority + [n_min] * (num_classes - num_majority))
 
@@ -88,30 +89,6 @@ def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor
     return torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
 
 
-def majority_classes(num_classes: int, num_majority: int, how: Order = "first", seed: int = 0) -> Tensor:
-    """Ids of the majority classes: the first ``num_majority`` of ``class_order(num_classes, how, seed)``,
-    sorted.
-
-    Parameters
-    ----------
-    num_classes : K ≥ 2.
-    num_majority : K_A, 1 ≤ K_A ≤ K − 1.
-    how, seed : as in ``class_order``; the same two values give the same classes.
-
-    Returns
-    -------
-    (K_A,) int64, ascending.
-
-    Raises
-    ------
-    ValueError
-        K_A outside its range.
-    """
-    order = class_order(num_classes, how, seed)
-    _check_num_majority(num_classes, num_majority)
-    return order[:num_majority].sort().values
-
-
 def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) -> Tensor:
     """Counts by class id: class ``order[i]`` gets ``counts[i]``.
 
@@ -131,12 +108,8 @@ def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) ->
     """
     counts, order = torch.as_tensor(counts), torch.as_tensor(order)
     if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
-        raise ValueError(
-            f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()} for {len(counts)} counts"
-        )
-    by_class = torch.empty_like(counts)
-    by_class[order] = counts
-    return by_class
+        raise ValueError(f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()}")
+    return counts[order.argsort()]
 
 
 def subsample_indices(
@@ -167,10 +140,7 @@ def subsample_indices(
     wrong = [k for k in range(len(counts)) if not 1 <= counts[k] <= available[k]]
     if wrong:
         listed = ", ".join(f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5])
-        raise ValueError(
-            f"cannot draw {listed}{' …' if len(wrong) > 5 else ''}; "
-            "each count must be at least 1 and at most what there is (lower n_max)"
-        )
+        raise ValueError(f"cannot draw {listed}: lower n_max or test_per_class; each count must be at least 1")
     generator = torch.Generator().manual_seed(seed)
     kept = []
     for k, count in enumerate(counts.tolist()):
@@ -182,14 +152,6 @@ def subsample_indices(
 def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
     """Indices (M,) of the first `per_class` samples of each class, or of all where a class has fewer."""
     return np.concatenate([np.flatnonzero(labels == k)[:per_class] for k in np.unique(labels)])
-
-
-def _check_num_majority(num_classes: int, num_majority: int) -> None:
-    if not 1 <= num_majority <= num_classes - 1:
-        raise ValueError(
-            f"num_majority must be from 1 to {num_classes - 1} (of {num_classes} classes), got {num_majority!r}; for a "
-            "balanced set use ratio=1"
-        )
 
 
 def _round_count(value: float) -> int:

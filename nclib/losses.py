@@ -4,8 +4,6 @@ All of them see the number of training images of each class and nothing else of 
 without bias that every arm here has; z (B, K) are logits, y (B,) labels, n_k the images of class k.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -4,8 +4,6 @@ Each is a frozen value. Its ``start`` gives the memory of one solve, which says 
 evaluates next. The numbers of gradient rules are checked here too.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -164,7 +162,7 @@ class FixedPointIteration(Options):
     max_steps: int = 100
     damping: float = 0.0
 
-    def start(self, z: Tensor) -> _Picard:
+    def start(self, z: Tensor) -> "_Picard":
         return _Picard(self, z)
 
 
@@ -201,7 +199,7 @@ class Anderson(Options):
     ridge: float = 1e-8
     damping: float = 0.0
 
-    def start(self, z: Tensor) -> _Differences:
+    def start(self, z: Tensor) -> "_Differences":
         return _Differences(self, z)
 
 
@@ -233,7 +231,7 @@ class Broyden(Options):
     max_steps: int = 50
     history: int = 20
 
-    def start(self, z: Tensor) -> _Steps:
+    def start(self, z: Tensor) -> "_Steps":
         return _Steps(self, z)
 
 

@@ -15,8 +15,6 @@ Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not say 
 injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -82,7 +80,7 @@ class ResidualCell(nn.Module):
         return F.relu(self.norm2(self.conv2(inner)) + x)
 
 
-class MDEQCell(nn.Module):
+class MDEQCell(ResidualCell):
     """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of multiscale DEQs (Bai et
     al. 2020).
 
@@ -91,9 +89,7 @@ class MDEQCell(nn.Module):
     """
 
     def __init__(self, channels: int, groups: int) -> None:
-        super().__init__()
-        self.conv1, self.norm1 = _conv(channels, channels), nn.GroupNorm(groups, channels)
-        self.conv2, self.norm2 = _conv(channels, channels), nn.GroupNorm(groups, channels)
+        super().__init__(channels, groups)
         self.norm3 = nn.GroupNorm(groups, channels)
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
@@ -187,9 +183,7 @@ class OwnNetwork(Classifier):
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
         name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
         if name == "" or linear.out_features != num_classes:
-            raise ConfigError(
-                f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs, its classifier"
-            )
+            raise ConfigError(f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs")
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
@@ -312,10 +306,9 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
             return OwnNetwork(_own(cfg, 3 * seed, num_classes, in_channels, width=cfg.width), num_classes, cfg)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
-        need = -(-(num_classes - 1) // 8)
+        need = f"a simplex ETF of {num_classes} classes needs {num_classes - 1}"
         raise ConfigError(
-            f"width={cfg.width} gives features of dimension {dim}; a simplex ETF of {num_classes} classes needs at "
-            f"least {num_classes - 1}: use width={need} or more"
+            f"width={cfg.width} gives {dim} features; {need}: use width={-(-(num_classes - 1) // 8)} or more"
         )
     # construction draws from the global generator: fork it, so that callers' random state stays theirs
     with torch.random.fork_rng(devices=[]):
@@ -363,10 +356,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             if whole and not torch.allclose(
                 _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()(x), model.classifier(value), atol=1e-4
             ):
-                raise ConfigError(
-                    f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits; or its initial "
-                    "weights do not follow from PyTorch's random state"
-                )
+                said = f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits"
+                raise ConfigError(f"{said}; or its initial weights do not follow from PyTorch's random state")
             model.train()(images)
         except ConfigError:
             raise

@@ -5,8 +5,6 @@ row separately. The methods are in ``nclib.methods``; what one remembers is allo
 rows which have converged leave the work. Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -317,9 +315,11 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:  # as the rows that are solved leave
-            error.add_note(
+            said = (
                 f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to "
-                "the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+            )
+            error.add_note(
+                f"{said}the rows go into args, which follow: args=(tensor,); close over what all rows share."
             )
         raise
     return fz
@@ -350,10 +350,8 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
 def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.dim() == 0 or len(tensor) != rows:
-            raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A tensor that all "
-                "rows share, such as a causal mask, belongs to the cell: self.register_buffer('mask', mask)"
-            )
+            found = f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows"
+            raise ValueError(f"{found}. A mask that all rows share belongs to the cell: register_buffer('mask', mask)")
 
 
 def _check_start(z0: Tensor) -> None:

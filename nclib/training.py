@@ -5,8 +5,6 @@ epoch. Everything random is seeded per epoch, so a run continued from a checkpoi
 undisturbed one at the same number of threads.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -16,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,8 +24,9 @@ from torch import Tensor
 from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
-from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
+from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
+from nclib.metrics import class_moments
 from nclib.models import Classifier, Output, build_model, count_parameters, try_own_code
 
 HOPELESS_RESIDUAL = 0.1
@@ -48,13 +47,6 @@ class TrainingDiverged(RuntimeError):
     """The loss is not a number any more; the message says which options to change."""
 
     exit_code = 1
-
-
-class Checkpoint(Protocol):
-    """Where a run keeps its state between epochs."""
-
-    def load(self) -> dict[str, Any] | None: ...
-    def save(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -190,13 +182,8 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(numbers[1])
 
 
-def default_device() -> torch.device:
-    """The first CUDA device where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def usable_device(name: str | None = None) -> torch.device:
-    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, `default_device`.
+def usable_device(name: torch.device | str | None = None) -> torch.device:
+    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, the first CUDA device, else the CPU.
 
     Raises
     ------
@@ -204,12 +191,12 @@ def usable_device(name: str | None = None) -> torch.device:
         For a name that is none, and for a device that this machine does not have.
     """
     if name is None:
-        return default_device()
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:  # the first where PyTorch knows no CUDA
         said = str(error).partition(chr(10))[0]
-        raise ConfigError(f"device {name!r} cannot be used: {said}. Use cpu, cuda or cuda:1, or leave it out") from None
+        raise ConfigError(f"device '{name}' cannot be used: {said}. Use cpu, cuda or cuda:1, or leave it out") from None
     return torch.device(name)
 
 
@@ -277,27 +264,21 @@ class _Trainer:
             tally.add(step, labels, layer.last_backward if layer else None, usable_step)
         overall, rows = tally.report(len(self.split.counts))
         if overall["skipped"] == 1 or overall["dropped"] == 1 or not math.isfinite(overall["loss"]):
-            raise self._diverged(
-                f"in epoch {epoch} at learning rate {rate:g} the loss was {overall['loss']:g}, "
-                f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
-            )
+            out = f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
+            raise self._diverged(f"in epoch {epoch} at rate {rate:g} the loss was {overall['loss']:g}, {out}")
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
-            warnings.warn(
-                f"epoch {epoch}: {failed:.0%} of the backward passes did not reach their tolerance, so the gradients "
-                "of those samples are approximate. Allow more max_steps (of gradient method 'reversible' fewer steps), "
-                "or use gradient method 'phantom'",
-                BackwardNotConverged,
-                stacklevel=3,
+            said = (
+                f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps (of "
             )
+            said += "gradient method 'reversible' fewer steps), or use gradient method 'phantom'"
+            warnings.warn(said, BackwardNotConverged, stacklevel=3)
         self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 
     def _diverged(self, what: str) -> TrainingDiverged:
-        train = self.config.train
-        return TrainingDiverged(
-            f"training of {self.config.model.kind!r} diverged: {what}. Use a lower lr (now {train.lr:g}), clip=1.0 "
-            f"(now {train.clip}), or for an equilibrium more max_steps of the solver"
-        )
+        train, kind = self.config.train, self.config.model.kind
+        now = f"Use a lower lr (now {train.lr:g}), clip=1.0 (now {train.clip}), or for an equilibrium more max_steps"
+        return TrainingDiverged(f"training of {kind!r} diverged: {what}. {now}")
 
     def evaluate_epoch(self) -> None:
         """Log what this epoch is due: everything, or in the last epochs the test accuracy alone."""
@@ -318,17 +299,12 @@ class _Trainer:
 
     def result(self) -> Result:
         split, model = self.split, self.model
-        arrays = {
-            "counts": split.counts,
-            "minority": split.minority,
-            "train_indices": split.train_indices,
-            "test_indices": split.test_indices,
-            "classifier": model.classifier.weight,
-        }
+        kept = ("counts", "minority", "train_indices", "test_indices")
+        arrays = {name: getattr(split, name) for name in kept} | {"classifier": model.classifier.weight}
         for name, outputs in self.outputs.items():
             arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
-                arrays["class_means"] = feature_moments(outputs, len(split.counts)).class_means
+                arrays["class_means"] = class_moments(outputs.features, outputs.labels, len(split.counts)).class_means
             if outputs.residual is not None:
                 arrays[f"{name}_residual"] = outputs.residual
         return Result(
@@ -349,7 +325,7 @@ def train(
     config: RunConfig,
     *,
     device: torch.device | str | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Any = None,
     progress: Callable[[int, int], None] | None = None,
     log: Callable[[int, dict[str, float]], None] | None = None,
     session: Callable[[], dict[str, Any]] | None = None,
@@ -360,7 +336,8 @@ def train(
     ----------
     config : data, model, protocol and seed
     device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's identity
-    checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept
+    checkpoint : with ``load()``, a state or None, called before the first epoch, and ``save(state)``, called after each
+        but the last; left out: nothing is kept
     progress : called as ``progress(finished_epochs, epochs)``
     log : called as ``log(epoch, metrics)`` after each epoch, with all that is in its history: {"steps/loss": 2.3, …}
     session : gives what each checkpoint says of the session that writes it, such as code, device and cost so far; the
@@ -386,7 +363,7 @@ def train(
     >>> sorted(run.history["split"].unique())
     ['steps', 'test', 'train']
     """
-    device = torch.device(device) if device is not None else default_device()
+    device = usable_device(device)
     with arithmetic(config.train, device):
         trainer = _Trainer(config, device)
         state = checkpoint.load() if checkpoint is not None else None

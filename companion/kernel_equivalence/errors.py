@@ -101,15 +101,10 @@ def matching_errors(
         tanh = exact.implicit_kernels(x, "tanh", sigma_a2, scale)
         relu = exact.implicit_ck(x, "relu", sigma_a2, scale)
         roots = match_leaky_relu(sigma_a2, scale)
+        hard = {kernel: [activations.HardTanh(*match_htanh(sigma_a2, scale, kernel))] for kernel in ("ck", "ntk")}
         plans = [
-            ("tanh", "H-Tanh", "ck", tanh.ck, [activations.HardTanh(*match_htanh(sigma_a2, scale))]),
-            (
-                "tanh",
-                "H-Tanh, NTK-matched",
-                "ntk",
-                tanh.ntk,
-                [activations.HardTanh(*match_htanh(sigma_a2, scale, kernel="ntk"))],
-            ),
+            ("tanh", "H-Tanh", "ck", tanh.ck, hard["ck"]),
+            ("tanh", "H-Tanh, NTK-matched", "ntk", tanh.ntk, hard["ntk"]),
             ("tanh", "Tanh, unmatched", "ck", tanh.ck, ["tanh"]),
             *(("relu", f"L-ReLU, root {i}", "ck", relu, root) for i, root in enumerate(roots)),
             ("relu", "ReLU, unmatched", "ck", relu, ["relu", "relu"]),

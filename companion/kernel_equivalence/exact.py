@@ -92,9 +92,8 @@ class _Pairs:
                 break
             self._extend(2 * size)
         if bounds[-1] > _WORTH_A_WARNING:
-            said = f"Mehler series cut after {size} terms: pairs of samples with correlation up to {rho:.6f} have "
-            said += f"an error of at most {bounds[-1]:.1e} in their entries of the kernel"
-            warnings.warn(said, RuntimeWarning, stacklevel=2)
+            said = f"entries of the kernel at correlation {rho:.6f} are off by at most {bounds[-1]:.1e}"
+            warnings.warn(f"Mehler series cut after {size} terms: {said}", RuntimeWarning, stacklevel=2)
         return size
 
     def _extend(self, size: int) -> None:

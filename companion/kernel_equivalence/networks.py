@@ -90,11 +90,6 @@ class ShallowConfig(StoredConfig):
         name = self.data.dataset.removeprefix("folder:").split("@")[0]
         return f"{name}-{self.model.kind}-m{self.model.width}"
 
-    def work(self) -> float:
-        """Roughly its seconds on one core for a thousand images or so."""
-        cost = 6 if self.model.kind in _DEQS else 1
-        return 0.3 + self.train.epochs * cost * (0.01 + (self.model.width / 1000) ** 2)
-
     def needs(self) -> RunConfig | None:
         return self.encoder
 
@@ -202,7 +197,7 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
     """
     weights = None if job.base is None else job.store.open(job.base).weights
     inputs = load_inputs(config, weights, job.device)
-    (x, labels), work, train = inputs["train"], config.work(), config.train
+    (x, labels), train = inputs["train"], config.train
     net = ShallowNetwork(config.model, x.shape[1], int(labels.max()) + 1, config.seed).to(job.device)
     state = job.checkpoint.load()
     if state is None:
@@ -221,7 +216,7 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
             optimiser.step()
         if epoch + 1 < train.epochs:
             job.checkpoint.save({"net": net.state_dict(), "rows": [list(row) for row in rows], "done": epoch + 1})
-        job.progress(work * (epoch + 1) / train.epochs, work)
+        job.progress(epoch + 1, train.epochs)
     if train.epochs:
         rows += _measure(net, inputs, "all", train.readout_epochs + train.epochs)
     history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])

@@ -1,7 +1,5 @@
 """Tables 1 to 4 of Sun & Shi (2024), as printed and with ours beside them, and the printed axes of its figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import product
 from typing import Any

@@ -3,8 +3,6 @@
 Each returns a table with one row for each printed cell and a column that says by a stated rule whether the cell passes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import product

@@ -1,7 +1,5 @@
 """Lemma B.1, Remark B.2, Theorem 3.1 and Theorem B.3: what the paper states for balanced classes."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction as F
 from math import prod

@@ -3,8 +3,6 @@
 Pages hold them between marks that name them, so no number of these runs is typed.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -5,8 +5,6 @@ after T applications: of the cell, z_T = f(z_{T−1}, x), where one cell is repe
 has weights of its own. That is a stored run like any other.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
@@ -148,7 +146,7 @@ def _report(outputs: Outputs, model: Classifier, split: Any, name: str) -> dict[
     report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
     wanted = {key: report[key] for key in report if key in {"loss", "accuracy_train_prior", *_GROUPS, *COLLAPSE}}
     if name == "train":
-        moments = evaluation.feature_moments(outputs, len(split.counts))
+        moments = metrics.class_moments(outputs.features, outputs.labels, len(split.counts))
         wanted["effective_rank"] = metrics.effective_rank(moments)
         wanted["effective_rank_means"] = rank_of_means(moments.class_means[moments.present])
     return wanted

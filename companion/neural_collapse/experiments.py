@@ -1,7 +1,5 @@
 """The runs of Sun & Shi's tables and figures, of what goes beyond them, and of the course."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import partial

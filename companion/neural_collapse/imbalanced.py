@@ -1,7 +1,5 @@
 """Theorem 4.1 and Proposition 4.2: what the paper states for imbalanced classes."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction as F
 

@@ -3,8 +3,6 @@
 And what that budget of the proofs does to Theorem 3.1 and Proposition 4.2. W_EX = U S Vᵀ throughout.
 """
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction as F
 from itertools import product

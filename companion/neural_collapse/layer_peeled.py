@@ -11,8 +11,6 @@ whose solution is symmetric within majority and minority: four numbers, found he
 certified for *all* matrices Z by the Frank–Wolfe gap. Everything is numpy in float64.
 """
 
-from __future__ import annotations
-
 import math
 from collections import namedtuple
 from collections.abc import Callable, Sequence

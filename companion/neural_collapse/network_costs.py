@@ -1,7 +1,5 @@
 """What the parts of a network are and cost, read from any `Classifier`, trained or not."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

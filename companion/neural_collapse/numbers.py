@@ -1,7 +1,5 @@
 """Every number of README and the book that comes from tracked runs."""
 
-from __future__ import annotations
-
 from companion import book_tables
 from companion.neural_collapse import collapse_tables
 

@@ -6,8 +6,6 @@ with M the explicit layer or the weight of the linear DEQ. `layer_peeled` has th
 optimum; these are local optima, certified only where a lower bound is attained.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

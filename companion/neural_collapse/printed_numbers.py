@@ -4,8 +4,6 @@ A printed number x stands for every number of [x − 0.005, x + 0.005]; a cell i
 that round to the printed ones fit.
 """
 
-from __future__ import annotations
-
 import csv
 from fractions import Fraction as F
 from pathlib import Path

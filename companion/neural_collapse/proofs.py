@@ -4,8 +4,6 @@ Each verdict on a statement or a step is that of its certificate in `companion.c
 is what one certificate cannot know: which verdicts have the same cause.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

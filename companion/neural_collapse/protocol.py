@@ -1,7 +1,5 @@
 """The pooled tests that the protocol of profile `full` fixed before its runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd

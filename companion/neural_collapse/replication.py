@@ -5,8 +5,6 @@ others, in results/sealed/, until `analyse` has been made: by the clone of the c
 the code that makes them (recipes/protocol-2.sh).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ allows, logarithms cancel and a polynomial decides. An identity between polynomi
 each variable is checked at seven values of each, which proves it.
 """
 
-from __future__ import annotations
-
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import product

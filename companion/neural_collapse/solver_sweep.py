@@ -5,8 +5,6 @@ every method, with 1, 2, 3, … evaluations of the cell and to ever smaller tole
 other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product

@@ -4,8 +4,6 @@ The table has the place, the quoted step, its verdict, and what is checked. In B
 and one (centred) input h̄0 − h0; in C bilinear identities are checked with rational vectors w_A, w_B, w_k.
 """
 
-from __future__ import annotations
-
 import csv
 import random
 from fractions import Fraction as F

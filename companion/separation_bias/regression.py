@@ -6,8 +6,6 @@ training, from 0, up to 300 times: its error and residual after each number of i
 is an equilibrium at all. Everything runs on the CPU, where networks this small are fastest.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -169,7 +167,7 @@ class RegressorConfig(Config):
     bias_scale: float | None = pydantic.Field(default=None, gt=0)
     scaled: bool = False
 
-    def build(self, inputs: int, seed: int) -> ReluDEQ | FNN | SelfLoopDEQ:
+    def build(self, inputs: int, seed: int) -> "ReluDEQ | FNN | SelfLoopDEQ":
         """The network with initial weights from `seed` alone."""
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
@@ -367,13 +365,6 @@ class RegressionConfig(StoredConfig):
         shape = f"L{self.model.depth}" if self.model.kind == "fnn" else ""
         return f"{self.task.label().replace('^', '')}-{self.model.kind}{self.model.width}{shape}"
 
-    def work(self) -> float:
-        """Rough seconds."""
-        repeats = {"deq": 25, "self_loop_deq": 4}.get(self.model.kind, self.model.iterations or 0)
-        each = 4e-4 + 1.2e-4 * (self.model.depth or 0) + 2e-4 * repeats
-        each += 3 * self.batch_size * self.model.flops(1, repeats or 1) / 2e10
-        return round(self.steps * each, 2)
-
     def execute(self, job: Job) -> Result:
         return train_regression(self, job.progress)
 
@@ -398,7 +389,7 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
     The result has the arrays "features" (k,), the mean size of each feature on training points, and, of a sound, "fit"
     (3, N): inputs, values and predictions. `epoch` counts steps of Adam, or iterations in the split "iterations".
     """
-    task, total = Task(config.task, config.seed), config.work()
+    task = Task(config.task, config.seed)
     model = config.model.build(task.inputs, config.seed).to(task.dtype)
     weights = dict(model.named_parameters())
     scales = [weights.pop(name) for name in ("log_scale", "loops") if name in weights]
@@ -423,7 +414,7 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
             if not math.isfinite(loss.item()):
                 raise FloatingPointError(f"{config.label()} diverged at step {step}; use a lower lr, or clip=1.0")
             rows.append((step, "test", "mse", _mse(model, task.test)))
-            progress(math.ceil(total * step / config.steps), math.ceil(total))
+            progress(step, config.steps)
     with torch.no_grad():
         rows += [(config.steps, *row) for row in _final(config, task, model)]
         rows += _iterated(model, task.test) if isinstance(model, ReluDEQ) else []
@@ -436,7 +427,6 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
         {"history": pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])},
         arrays,
         {name: value.detach().clone() for name, value in model.state_dict().items()},
-        {"parameters": count_parameters(model), "label": config.model.label()},
     )
 
 

@@ -5,8 +5,6 @@ and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 after Ctr
 Everything heavy is imported inside the commands, so that ``--help`` costs little.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """``nclib doctor`` and ``verify``: what is here, and does it compute what it should."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from typing import Annotated
@@ -17,7 +15,7 @@ def doctor() -> None:
     from nclib.engine import experiments, profiles, runs
     from nclib.system import paths, provenance
 
-    here, results = provenance.capture(training.default_device()), paths.results()
+    here, results = provenance.capture(training.usable_device()), paths.results()
     free = shutil.disk_usage(next(path for path in (results, *results.parents) if path.exists())).free / 1e9
     print_facts(
         {

@@ -1,7 +1,5 @@
 """``nclib measure``: a network of one's own, or saved features."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

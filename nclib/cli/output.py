@@ -1,7 +1,5 @@
 """What the commands share: options, messages, tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,12 +34,12 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         typer.echo(f"{name:{width}}  {value}")
 
 
-def print_frame(frame: pd.DataFrame) -> None:
+def print_frame(frame: "pd.DataFrame") -> None:
     """A table as wide as its content needs, numbers with four digits."""
     typer.echo(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
 
 
-def final_metrics(run: StoredRun) -> pd.DataFrame:
+def final_metrics(run: "StoredRun") -> "pd.DataFrame":
     """The last logged value of every metric of a run: metric, then one column for each split."""
     from nclib.engine.verification import final_values
 

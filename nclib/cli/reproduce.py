@@ -1,7 +1,5 @@
 """``nclib reproduce`` and ``nclib report``."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``nclib runs``: what is stored on this machine."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The one way from a tidy frame to a statement about two networks: `pairs`."""
 
-from __future__ import annotations
-
 import json
 import numbers
 from collections import Counter
@@ -75,9 +73,8 @@ class Pairs:
         for keys, group in self._table.groupby(SETTING, dropna=False, sort=False):
             means = group[self.arm].mean(), group[self.against].mean()
             rows.append((*keys, *means, *interval(group["difference"]).columns))
-        return pd.DataFrame(
-            rows, columns=[*SETTING, self.arm, self.against, "difference", "half", "detectable", "seeds"]
-        )
+        columns = [*SETTING, self.arm, self.against, "difference", "half", "detectable", "seeds"]
+        return pd.DataFrame(rows, columns=columns)
 
     def verdict(
         self,
@@ -106,16 +103,8 @@ class Pairs:
         if phase not in ("required", "described") or equality not in ("interval", "tost"):
             raise ValueError("phase is 'required' or 'described', and equality is 'interval' or 'tost'")
         terminal = self.terminal if phase == "required" or self.terminal is None else True
-        return verdict(
-            self.interval,
-            scale,
-            claim,
-            terminal,
-            size=float(self._table[self.against].mean()),
-            of_logs=self.relative,
-            within=within,
-            level=LEVEL if equality == "interval" else 0.9,
-        )
+        size, level = float(self._table[self.against].mean()), LEVEL if equality == "interval" else 0.9
+        return verdict(self.interval, scale, claim, terminal, size, self.relative, within, level)
 
 
 def pairs(
@@ -212,10 +201,8 @@ def _check_columns(frame: pd.DataFrame) -> None:
         raise ValueError("R, images of a majority class over those of a minority class, is a number of at least 1")
     if frame["dataset"].isna().any():
         raise ValueError("the column dataset is empty in some rows; name the data of every run")
-    for name, plain in (
-        ("dataset", lambda name: str(name).strip().casefold()),
-        ("R", lambda ratio: round(float(ratio), 3)),
-    ):
+    rules = {"dataset": lambda name: str(name).strip().casefold(), "R": lambda ratio: round(float(ratio), 3)}
+    for name, plain in rules.items():
         found = frame[name].drop_duplicates()
         if len(alike := found[found.map(plain).duplicated(keep=False)]):
             raise ValueError(f"{name} is written in two ways, {alike.tolist()}; write it in one")

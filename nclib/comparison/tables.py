@@ -4,8 +4,6 @@ Everything here takes and returns plain tables. A verdict is a function of what 
 hides a result that contradicts a claim.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -106,7 +104,8 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     >>> nc.comparison.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
-    rows = [(metric, *_of_one_setting(frame, metric, scale, split, claim=claim)) for metric, claim in claims.items()]
+    options = scale, split, "deq", "explicit"
+    rows = [(metric, *_of_one_setting(frame, metric, *options, claim)) for metric, claim in claims.items()]
     table = pd.DataFrame(rows, columns=["metric", "deq", "explicit", *_SHOWN, *words.JUDGED])
     return table.assign(printed=[f"DEQ {claim}" for claim in claims.values()])
 
@@ -141,13 +140,7 @@ def differences(
 
 
 def _of_one_setting(
-    frame: pd.DataFrame,
-    metric: str,
-    scale: str,
-    split: str,
-    arm: str = "deq",
-    against: str = "explicit",
-    claim: str | None = None,
+    frame: pd.DataFrame, metric: str, scale: str, split: str, arm: str, against: str, claim: str | None = None
 ) -> tuple[Any, ...]:
     """Both networks' means, the columns of the interval, and the verdict."""
     accuracy = metric.startswith("accuracy")
@@ -156,9 +149,7 @@ def _of_one_setting(
     except NotMeasured:
         return *[np.nan] * 5, 0, "reported", scale, "not measured"
     if found.settings > 1:
-        raise ValueError(
-            f"the frame holds {found.settings} settings, and this table is of one: choose it, or pool them with ratios"
-        )
+        raise ValueError(f"the frame holds {found.settings} settings, and this table is of one; ratios pools several")
     means = found.by_setting.iloc[0]
     said = found.verdict(scale, claim, "described" if accuracy else "required")
     return means[arm], means[against], *found.interval.columns, *said

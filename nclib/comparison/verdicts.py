@@ -1,7 +1,5 @@
 """Intervals over seeds, and what an interval says of a claim, by stated rules."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -117,9 +115,7 @@ def interval(values: Sequence[float]) -> Interval:
     n = len(values)
     if n < 2:
         return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
-    size = float(np.abs(values).max())
-    unit = size if np.isfinite(size) and not (1e-100 < size < 1e100) and size else 1.0  # whose squares are inf or 0
-    half = _critical(LEVEL, n) * (values / unit).std(ddof=1) / np.sqrt(n) * unit
+    half = _critical(LEVEL, n) * values.std(ddof=1) / np.sqrt(n)
     return Interval(float(values.mean()), float(half), n)
 
 
@@ -202,6 +198,8 @@ def verdict(
         raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
     if isinstance(claim, str) and claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
+    if not 0 <= within < np.inf:
+        raise ValueError(f"within={within!r}: give a share of at least 0, such as 0.1")
     if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well
         claim = None if np.isnan(float(claim)) else float(claim)
     bounds = np.array([-1, 1]) * within * (abs(size) if claim == "equal" and not of_logs else 1)

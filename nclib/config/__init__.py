@@ -9,23 +9,6 @@ makes two ways of writing the same run one identity.
 run itself, its identity and what is made of a finished one.
 """
 
-from nclib.config.parts import AUGMENTATION as AUGMENTATION
-from nclib.config.parts import LAST_EPOCHS as LAST_EPOCHS
-from nclib.config.parts import RECIPES as RECIPES
-from nclib.config.parts import DataConfig as DataConfig
-from nclib.config.parts import GradientConfig as GradientConfig
-from nclib.config.parts import ModelConfig as ModelConfig
-from nclib.config.parts import SolverConfig as SolverConfig
-from nclib.config.parts import TrainConfig as TrainConfig
-from nclib.config.parts import recipe as recipe
-from nclib.config.run import SCHEMA_VERSION as SCHEMA_VERSION
-from nclib.config.run import PostHocConfig as PostHocConfig
-from nclib.config.run import RunConfig as RunConfig
-from nclib.config.run import StoredConfig as StoredConfig
-from nclib.config.run import digest as digest
-from nclib.config.run import named_options as named_options
-from nclib.config.run import run_id as run_id
-from nclib.config.strict import Config as Config
-from nclib.config.strict import ConfigError as ConfigError
-from nclib.config.strict import parse_json as parse_json
-from nclib.config.strict import suggest as suggest
+from nclib.system import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

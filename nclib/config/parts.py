@@ -1,7 +1,5 @@
 """The parts of a run: solver and gradient, data, model, how it is trained."""
 
-from __future__ import annotations
-
 import re
 import typing
 from typing import Any, Literal
@@ -147,9 +145,7 @@ class DataConfig(Config):
     @classmethod
     def _folder_is_resolved(cls, name: str) -> str:
         if name.startswith("folder:") and not RESOLVED_FOLDER.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is a path, and a configuration holds none: nclib.data.resolve_dataset({name!r})"
-            )
+            raise ValueError(f"{name!r} is a path; give nclib.data.resolve_dataset({name!r})")
         return name
 
 
@@ -312,12 +308,9 @@ class TrainConfig(Config):
         return {"test": False} if epoch > self.epochs - LAST_EPOCHS else {}
 
 
-_WORKABLE = {"lr": 0.1, "schedule": "cosine", "clip": 1.0}
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"lr": 1e-4, "schedule": "constant", "clip": None},
-    "workable": _WORKABLE,
-    "collapse": _WORKABLE,
-    "accuracy": _WORKABLE,
+    **{name: {"lr": 0.1, "schedule": "cosine", "clip": 1.0} for name in ("workable", "collapse", "accuracy")},
 }
 """Named training protocols. "paper" is what the paper states literally (section 5.1) and "workable" one that trains.
 "collapse" and "accuracy" are "workable" without augmentation, to reach the terminal phase, and with it."""

@@ -1,7 +1,5 @@
 """A run as the store holds it, the kinds that every paper shares, and its identity."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import typing
@@ -37,7 +35,7 @@ class StoredConfig(Config):
         """Readable first part of the run id."""
         return self.kind
 
-    def needs(self) -> StoredConfig | None:
+    def needs(self) -> "StoredConfig | None":
         """The run that this one starts from, which is made first."""
         return None
 

@@ -1,7 +1,5 @@
 """Strict descriptions of anything: frozen, each name known, each value of its type, errors that suggest."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

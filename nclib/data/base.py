@@ -1,7 +1,5 @@
 """What every kind of data set shares: names, the error, the images of one split."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

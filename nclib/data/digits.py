@@ -1,7 +1,5 @@
 """The embedded data sets, made of scikit-learn's digits: alone, in pairs and in scenes."""
 
-from __future__ import annotations
-
 import functools
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Image folders: the name they resolve to, their files, decoding, and the cache of decoded images."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
@@ -64,7 +62,14 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
         return name
     if not name.startswith("folder:"):
         raise ConfigError(suggest(name, [*DATASETS, "folder:PATH"], "data set"))
-    folder, tree, resolved = _identified(name, base)
+    folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(name.removeprefix("folder:"))))
+    tree = _scan(folder)
+    files = [path for split in SPLITS for found in tree[split].values() for path in found]
+    total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
+    for path, content in zip(files, _each(folder, files, lambda path: sha256(path.read_bytes())), strict=True):
+        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.") or "images"
+    resolved = f"folder:{plain}@{total.hexdigest()[:12]}"
     cache = cache_file(resolved)
     if not is_intact(cache):
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -74,18 +79,6 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
                 np.savez(content, **_decode(folder, tree))
                 write_atomic(cache, content.getvalue())
     return resolved
-
-
-def _identified(name: str, base: str | os.PathLike[str] | None = None) -> tuple[Path, _Tree, str]:
-    """The folder of ``folder:PATH``, its files, and what it resolves to."""
-    folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(name.removeprefix("folder:"))))
-    tree = _scan(folder)
-    files = [path for split in SPLITS for found in tree[split].values() for path in found]
-    total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
-    for path, content in zip(files, _each(folder, files, lambda path: sha256(path.read_bytes())), strict=True):
-        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.") or "images"
-    return folder, tree, f"folder:{plain}@{total.hexdigest()[:12]}"
 
 
 def _scan(folder: Path) -> _Tree:
@@ -119,10 +112,9 @@ def _each(folder: Path, files: list[Path], function: Callable[[Path], Any]) -> l
         except Exception as error:  # Pillow answers damaged files with exceptions of many kinds
             faults.append(f"{path.relative_to(folder)} ({type(error).__name__}: {error})")
     if faults:
-        raise DataError(
-            f"{len(faults)} file(s) in {folder} are damaged or not images in {', '.join(_FORMATS)}: "
-            f"{'; '.join(faults[:5])}{' …' if len(faults) > 5 else ''}. Remove or replace them and run again"
-        )
+        shown = "; ".join([*faults[:5], *["…"] * (len(faults) > 5)])
+        said = f"{len(faults)} file(s) in {folder} are damaged or not images in {', '.join(_FORMATS)}"
+        raise DataError(f"{said}: {shown}. Remove or replace them and run again")
     return values
 
 
@@ -184,10 +176,8 @@ def is_intact(cache: Path) -> bool:
 def read_cache(resolved: str, split: str) -> Dataset:
     cache = cache_file(resolved)
     if not is_intact(cache):
-        raise DataError(
-            f"the images of {resolved} are missing or damaged in {cache.parent}; run `nclib data fetch folder:PATH` "
-            "with the folder they were made from, its files unchanged"
-        )
+        where = f"the images of {resolved} are missing or damaged in {cache.parent}"
+        raise DataError(f"{where}; run `nclib data fetch folder:PATH` with the folder they were made from")
     with np.load(cache, allow_pickle=False) as stored:
         images, labels = (torch.from_numpy(stored[f"{split}_{part}"]) for part in ("images", "labels"))
         return Dataset(images, labels, tuple(stored["class_names"].tolist()), resolved)

@@ -1,7 +1,5 @@
 """CIFAR and MNIST in their original files, which torchvision downloads, compares with their checksums and reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import filelock

@@ -1,7 +1,5 @@
 """Data sets by name: load, fetch and describe whichever kind a name stands for."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from nclib.config import ConfigError, suggest
@@ -74,24 +72,17 @@ def describe(name: str) -> dict[str, Any]:
 
     Returns
     -------
-    name, where, present; and if present also classes (K), class_names, train and test (images of each class), shape
-    (C, H, W), augment.
+    where, present; and if present also classes (K), train and test (images of each class) and shape (C, H, W).
     """
     name = resolve_dataset(name)
     if name in EMBEDDED:
-        facts = {"name": name, "where": "embedded in scikit-learn", "present": True}
+        facts = {"where": "embedded in scikit-learn", "present": True}
     elif name in TORCHVISION:
-        facts = {"name": name, "where": str(paths.data()), "present": is_here(name)}
+        facts = {"where": str(paths.data()), "present": is_here(name)}
     else:
-        facts = {"name": name, "where": str(cache_file(name)), "present": is_intact(cache_file(name))}
+        facts = {"where": str(cache_file(name)), "present": is_intact(cache_file(name))}
     if not facts["present"]:
         return facts
     train, test = (load_dataset(name, split) for split in SPLITS)
-    return facts | {
-        "train": train.counts.tolist(),
-        "test": test.counts.tolist(),
-        "classes": len(train.class_names),
-        "class_names": train.class_names,
-        "shape": tuple(train.images.shape[1:]),
-        "augment": train.augment,
-    }
+    counts = {"train": train.counts.tolist(), "test": test.counts.tolist()}
+    return facts | counts | {"classes": len(train.class_names), "shape": tuple(train.images.shape[1:])}

@@ -1,7 +1,5 @@
 """The images of one run, drawn by its options and seed, and batches of them on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from nclib import imbalance
 from nclib.config import DataConfig
-from nclib.data.base import Augment, Dataset
+from nclib.data.base import Augment
 from nclib.data.sets import load_dataset
 
 
@@ -71,20 +69,14 @@ def make_split(cfg: DataConfig, seed: int) -> Split:
     n_max = cfg.n_max if cfg.n_max is not None else int(train.counts.min())
     seed = seed if cfg.subset_seed is None else cfg.subset_seed
     counts, minority = _counts(cfg, num_classes, n_max, seed)
-    _refuse_shortage(f"n_max={n_max}", counts, train, "training")
     train_indices = imbalance.subsample_indices(train.labels, counts, seed)
     test_indices = torch.arange(len(test.labels))
     if cfg.test_per_class is not None:
-        wanted = torch.full((num_classes,), cfg.test_per_class)
-        _refuse_shortage(f"test_per_class={cfg.test_per_class}", wanted, test, "test")
-        test_indices = imbalance.subsample_indices(test.labels, wanted, seed)
-    rows = (*_rows(train, train_indices), *_rows(test, test_indices))
+        test_indices = imbalance.subsample_indices(test.labels, [cfg.test_per_class] * num_classes, seed)
+    drawn = ((train, train_indices), (test, test_indices))
+    rows = [part[indices] for dataset, indices in drawn for part in (dataset.images, dataset.labels)]
     scale, augment = _channel_moments(train.images), train.augment if cfg.augment == "dataset" else "none"
     return Split(*rows, counts, minority, train.class_names, train_indices, test_indices, *scale, augment)
-
-
-def _rows(dataset: Dataset, indices: Tensor) -> tuple[Tensor, Tensor]:
-    return dataset.images[indices], dataset.labels[indices]
 
 
 def _counts(cfg: DataConfig, num_classes: int, n_max: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -94,20 +86,10 @@ def _counts(cfg: DataConfig, num_classes: int, n_max: int, seed: int) -> tuple[T
     order = imbalance.class_order(num_classes, cfg.majority, seed)
     if cfg.imbalance == "step":
         sizes = imbalance.step_imbalance(num_classes, n_max, cfg.num_majority, cfg.ratio)
-        minority = torch.ones(num_classes, dtype=torch.bool)
-        minority[imbalance.majority_classes(num_classes, cfg.num_majority, cfg.majority, seed)] = False
+        minority = torch.ones(num_classes, dtype=torch.bool).index_fill(0, order[: cfg.num_majority], False)
         return imbalance.assign_counts(sizes, order), minority
     counts = imbalance.assign_counts(imbalance.exponential_imbalance(num_classes, n_max, cfg.ratio), order)
     return counts, counts < counts.double().quantile(0.5)
-
-
-def _refuse_shortage(option: str, counts: Tensor, dataset: Dataset, kind: str) -> None:
-    lacking = int((counts - dataset.counts).argmax())
-    if counts[lacking] > dataset.counts[lacking]:
-        raise ValueError(
-            f"{option} asks for {int(counts[lacking])} {kind} images of class {dataset.class_names[lacking]!r} of "
-            f"{dataset.name}, which has {int(dataset.counts[lacking])}; {int(dataset.counts.min())} suit every class"
-        )
 
 
 def _channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

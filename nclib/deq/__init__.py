@@ -8,17 +8,6 @@ number of steps, ``cell`` the cell as the layer sees it, ``jacobian`` what the J
 why a layer misbehaves.
 """
 
-from nclib.deq.diagnosis import Diagnosis as Diagnosis
-from nclib.deq.diagnosis import diagnose as diagnose
-from nclib.deq.gradients import BackwardNotConverged as BackwardNotConverged
-from nclib.deq.gradients import Gradient as Gradient
-from nclib.deq.gradients import Implicit as Implicit
-from nclib.deq.gradients import Neumann as Neumann
-from nclib.deq.gradients import Phantom as Phantom
-from nclib.deq.gradients import Reversible as Reversible
-from nclib.deq.gradients import Unrolled as Unrolled
-from nclib.deq.jacobian import jacobian_frobenius_sq as jacobian_frobenius_sq
-from nclib.deq.jacobian import row_jacobians as row_jacobians
-from nclib.deq.jacobian import spectral_radius as spectral_radius
-from nclib.deq.layer import DEQ as DEQ
-from nclib.deq.layer import ForwardNotConverged as ForwardNotConverged
+from nclib.system import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,7 +1,5 @@
 """The cell as the layer sees it: rows, states of several tensors, and a function of its leaves to differentiate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +28,7 @@ def vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor
     return torch.autograd.grad(fz, [at], u.to(fz.dtype), **options)[0]
 
 
-def residuals(z: Tensor, fz: Tensor, parts: Parts | None) -> Tensor:
+def residuals(z: Tensor, fz: Tensor, parts: "Parts | None") -> Tensor:
     """(B, P) ‖f(z) − z‖ / ‖f(z)‖, one for each part of the state."""
     wide = torch.promote_types(z.dtype, torch.float32)
     z, fz = flat_rows(z).to(wide), flat_rows(fz).to(wide)
@@ -61,7 +59,7 @@ def is_live(module: nn.Module) -> bool:
     return module.training and bool(always or drops or tracks)
 
 
-def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Callable[..., Tensor], list[Tensor]]:
+def functional_form(cell: Cell, parts: "Parts | None", *rows: Tensor) -> tuple[Callable[..., Tensor], list[Tensor]]:
     """The cell as f(leaves, *rows), and the leaves: what it is differentiated for beside its rows (z first).
 
     A module is evaluated with what stands at its names now, whoever put it there: torch.func.functional_call takes it
@@ -105,10 +103,8 @@ def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
     """A leaf that a module's graph reaches past the known tensors would lose its gradient without a word."""
     seen = {torch.autograd.graph.get_gradient_edge(t).node for t in known if t.requires_grad}
     for leaf in _leaves_behind(fz, seen):
-        raise RuntimeError(
-            f"the cell computes with a tensor of shape {tuple(leaf.shape)} that is none of its parameters, so its "
-            "gradient would be lost: give it in the call, layer(x, args=(tensor,)), register it, or detach() it."
-        )
+        lost = f"the gradient of a tensor of shape {tuple(leaf.shape)} that the cell does not own would be lost"
+        raise RuntimeError(f"{lost}: give it in the call, layer(x, args=(tensor,)), register it, or detach() it.")
 
 
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:

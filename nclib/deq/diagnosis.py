@@ -1,7 +1,5 @@
 """Why an equilibrium layer misbehaves: ``diagnose`` looks for the usual causes and says what it finds."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -148,11 +146,8 @@ class _Rows:
     start: Tensor
     given: tuple[Tensor, ...]  # x and args
 
-    def at(self, which: Tensor) -> _Rows:
+    def at(self, which: Tensor) -> "_Rows":
         return replace(self, start=self.start[which], given=tuple(t[which] for t in self.given))
-
-    def with_x(self, x: Tensor) -> _Rows:
-        return replace(self, given=(x, *self.given[1:]))
 
     def f(self, z: Tensor) -> Tensor:
         return self.layer.cell(z, *self.given)
@@ -228,7 +223,7 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
     steps = own.steps.cpu().double().quantile(torch.tensor([0, 0.5, 0.9, 1], dtype=torch.float64)).tolist()
     lost, worst = int((~own.residual.isfinite()).sum()), float(own.residual.max())
     says = (
-        f"{done} of {total} rows reach {tol:g}, in {steps[1]:.0f} evaluations (median); the worst ends at {worst:.1e}."
+        f"{done} of {total} rows reach {tol:g}, the median in {steps[1]:.0f} steps; the worst residual is {worst:.1e}."
     )
     numbers = {"rows": total, "rows_converged": done, "rows_never_finite": lost, "tol": tol, "worst_residual": worst}
     quantiles = dict(zip(("least", "median", "90 %", "most"), steps, strict=True))
@@ -238,9 +233,7 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
 
 def _fixed_point(solved: Tensor, exists: Tensor, converged: Tensor) -> dict[str, Any]:
     count, seeming, weak = (int(rows.sum()) for rows in (exists, solved & ~exists, exists & ~converged))
-    says = (
-        f"{count} of {len(exists)} rows have a fixed point, {seeming} only seem to; the solver misses {weak} of them."
-    )
+    says = f"{count} of {len(exists)} rows have a fixed point, {seeming} seem to; the solver misses {weak} of them."
     numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak}
     return {"ok": count == len(exists), "says": says} | numbers
 
@@ -267,7 +260,7 @@ def _radius(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]:
 def _input(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[str, Any]:
     x = rows.given[0]
     other = x + _noise(x, random) if x.is_floating_point() else x.roll(1, 0)
-    point, residual = rows.with_x(other).search(tol, z)
+    point, residual = replace(rows, given=(other, *rows.given[1:])).search(tol, z)
     change = _apart(z, point)[residual <= tol]
     if not len(change) or torch.equal(other, x):
         return {"ok": None, "says": "Not judged: no row is solved with another x."}

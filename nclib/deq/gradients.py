@@ -3,8 +3,6 @@
 ``steps`` has the rules' own forward passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -314,10 +312,8 @@ def _implicit(
     sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
     solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
-    why = (
-        "backward solve: {}; the gradient of those rows is approximate. Allow more max_steps with "
-        "Implicit(solver=...), make the cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."
-    )
+    why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
+    why += "cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."
     said = lambda: why.format(missed(solution, solver.tol)) if failed and few is None else ""  # noqa: E731
     rule.record(unpacked(rule.parts, [], solution)[1], said)
     return (solution.value * scale).to(cotangent.dtype)

@@ -1,7 +1,5 @@
 """The Jacobian at a point: products with it, its spectral radius and its size, and the Jacobian of every row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The equilibrium layer ``DEQ``: its call, the solve, and what is checked before."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +18,7 @@ from nclib.solver import HALF, Solution, check_rows, solve
 OnFailure = Literal["warn", "raise", "ignore"]
 Yes = Literal[True]
 No = Literal[False]
-Parts = tuple[Tensor, ...]
+Tensors = tuple[Tensor, ...]
 
 
 class ForwardNotConverged(RuntimeWarning):
@@ -160,20 +158,20 @@ class DEQ(nn.Module, Generic[Returned]):
     if TYPE_CHECKING:  # what torch.nn.Module leaves open
 
         @overload
-        def __init__(self: DEQ[Yes], cell: Cell, *more: Any, return_solution: Yes = ..., **options: Any) -> None: ...
+        def __init__(self: "DEQ[Yes]", cell: Cell, *more: Any, return_solution: Yes = ..., **options: Any) -> None: ...
         @overload
-        def __init__(self: DEQ[No], cell: Cell, *more: Any, return_solution: No, **options: Any) -> None: ...
+        def __init__(self: "DEQ[No]", cell: Cell, *more: Any, return_solution: No, **options: Any) -> None: ...
 
         @overload
         def __call__(self, x: Tensor, z0: State | None = ..., *, at: Sequence[int], **more: Any) -> Any: ...
         @overload
-        def __call__(self: DEQ[Yes], x: Tensor, z0: Tensor | None = ..., **more: Any) -> tuple[Tensor, Solution]: ...
+        def __call__(self: "DEQ[Yes]", x: Tensor, z0: Tensor | None = ..., **more: Any) -> tuple[Tensor, Solution]: ...
         @overload
-        def __call__(self: DEQ[Yes], x: Tensor, z0: Parts, **more: Any) -> tuple[Parts, Solution]: ...
+        def __call__(self: "DEQ[Yes]", x: Tensor, z0: Tensors, **more: Any) -> tuple[Tensors, Solution]: ...
         @overload
-        def __call__(self: DEQ[No], x: Tensor, z0: Tensor | None = ..., **more: Any) -> Tensor: ...
+        def __call__(self: "DEQ[No]", x: Tensor, z0: Tensor | None = ..., **more: Any) -> Tensor: ...
         @overload
-        def __call__(self: DEQ[No], x: Tensor, z0: Parts, **more: Any) -> Parts: ...
+        def __call__(self: "DEQ[No]", x: Tensor, z0: Tensors, **more: Any) -> Tensors: ...
 
     def __init__(
         self,
@@ -289,10 +287,8 @@ class DEQ(nn.Module, Generic[Returned]):
             return
         for name, module in self.cell.named_modules():
             if is_live(module):
-                raise ValueError(
-                    f"cell.{name} is a live {type(module).__name__}, another map at each evaluation. Use GroupNorm, "
-                    "put it outside the cell or in eval mode until backward() is done, or pass allow_live=True."
-                )
+                live = f"cell.{name} is a live {type(module).__name__}, another map at each evaluation: use GroupNorm, "
+                raise ValueError(f"{live}put it outside the cell or in eval mode, or pass allow_live=True")
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
@@ -301,10 +297,9 @@ _call_eager = torch._compile._disable_dynamo(DEQ._call)
 
 def _why(solution: Solution, tol: float) -> str:
     """How many rows of a forward solve failed, and what to try."""
-    return (
-        f"forward solve: {rules.missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them. "
-        "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) looks for the cause."
-    )
+    lost = f"{rules.missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them"
+    more = "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) finds the cause."
+    return f"forward solve: {lost}. {more}"
 
 
 def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:

@@ -1,7 +1,5 @@
 """Forward passes of a fixed number of steps: those of ``Unrolled`` and ``Reversible``, and how the latter goes back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Configurations made from a profile, for the experiments of every paper, and from what was typed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What installed packages add: the runs that each notebook is made from, see `nclib.system.plugins`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

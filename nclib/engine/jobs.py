@@ -1,7 +1,5 @@
 """Runs trained and stored: one in this process; many here, in processes of this machine, or on a running cluster."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import functools

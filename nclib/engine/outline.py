@@ -1,7 +1,5 @@
 """How many images a data set has, known before anything is downloaded."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Drawing a part of the runs: which of them are there with their partners, and which settings have every seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeVar
 

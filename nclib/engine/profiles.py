@@ -1,7 +1,5 @@
 """The sizes at which everything runs, and the parameters that change them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

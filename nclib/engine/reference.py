@@ -1,7 +1,5 @@
 """Reference results: small, tracked extracts of finished runs, read where the runs themselves are not."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json

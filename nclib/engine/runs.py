@@ -1,7 +1,5 @@
 """Runs: trained if they are not stored, on whatever executor is given, and their results returned."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import math
 import time

@@ -9,8 +9,6 @@ read; the configuration must be the one that the run's name stands for. Nothing 
 are read without pickles, weights with ``weights_only``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -98,7 +96,7 @@ class StoredRun:
             raise CorruptRun(f"run {self.run_id} has no weights here; nclib.ensure_runs([config]) trains it")
         return self.read("weights.pt")
 
-    def network(self, code: str | None = None) -> Classifier:
+    def network(self, code: str | None = None) -> "Classifier":
         """The trained network of a classifier, on the CPU and in evaluation mode.
 
         Parameters
@@ -215,14 +213,14 @@ class RunStore:
         folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
 
-    def checkpoint(self, run: str) -> Checkpoint:
+    def checkpoint(self, run: str) -> "Checkpoint":
         """Where `nclib.training.train` keeps the state of an unfinished run."""
         return Checkpoint(run, self)
 
     # --- writing ---
 
     def save(
-        self, config: StoredConfig, made: Result, record: Mapping[str, Any], code: Mapping[str, bytes] | None = None
+        self, config: StoredConfig, made: "Result", record: Mapping[str, Any], code: Mapping[str, bytes] | None = None
     ) -> str:
         """Write a finished run with the record of its circumstances, and return its id. A kill or a full disk in the
         middle leaves no run, only its checkpoint. `code` are the files of the user's own code that made it; they are

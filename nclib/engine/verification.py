@@ -5,8 +5,6 @@ arm of here − reference, so it shows the small error that all of them share. A
 ``base``) measures again what is compared anyway, and is left out.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -82,7 +82,5 @@ def class_mask(classes: Classes, num_classes: int) -> Tensor:
         return classes
     ids = classes.flatten().tolist()
     if classes.dtype == torch.bool or len(set(ids)) < len(ids) or not all(0 <= k < num_classes for k in ids):
-        raise ValueError(
-            f"give a ({num_classes},) mask of classes or different ids in 0 … {num_classes - 1}, got {ids}"
-        )
+        raise ValueError(f"give a ({num_classes},) mask or different class ids in 0 … {num_classes - 1}, got {ids}")
     return torch.zeros(num_classes, dtype=torch.bool).index_fill(0, classes.long(), True)

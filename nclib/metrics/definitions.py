@@ -42,9 +42,7 @@ def simplex_etf(num_classes: int, dim: int) -> Tensor:
     [1.0, -0.333, -0.333, -0.333]
     """
     if not (is_whole(num_classes) and is_whole(dim) and 2 <= num_classes <= dim + 1):
-        raise ValueError(
-            f"a simplex ETF needs whole numbers K ≥ 2 and dim ≥ K - 1, got K = {num_classes!r} and dim = {dim!r}"
-        )
+        raise ValueError(f"a simplex ETF needs whole K ≥ 2 and dim ≥ K - 1, got K = {num_classes!r}, dim = {dim!r}")
     v = torch.zeros(num_classes, dim, dtype=torch.float64)
     for j in range(1, num_classes):  # column j − 1: the first j entries against entry j
         v[:j, j - 1], v[j, j - 1] = 1.0, -j

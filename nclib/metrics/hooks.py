@@ -1,7 +1,5 @@
 """A network read while it runs over a loader, by forward hooks on its layers; it is left as it was."""
 
-from __future__ import annotations
-
 import math
 import sys
 import warnings
@@ -61,7 +59,17 @@ class Reader:
     def reading(self) -> Iterator[None]:
         """Around ``batches``: evaluation mode, hooks and failures that are counted; afterwards all is as before."""
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-        with evaluating(self.model), torch.random.fork_rng(devices), self._hooked(), self._failures_told():
+        with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
+            for module in self.heads:
+                handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
+            entered = self.pools.keys() - self.modules.keys()
+            for module in {self.modules[name.removesuffix(".input")] for name in entered}:
+                enters = partial(self._keep, ".input")
+                handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
+            for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
+                handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
+            for layer in self.solved:
+                handles.enter_context(layer.register_forward_hook(self._solved))
             yield
 
     def batches(self, loader: Iterable[Any], again: bool = False) -> Iterator[tuple[dict[str, Tensor], Any, Any]]:
@@ -78,20 +86,6 @@ class Reader:
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
-
-    @contextmanager
-    def _hooked(self) -> Iterator[None]:
-        with ExitStack() as handles:
-            for module in self.heads:
-                handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
-            for module in {
-                self.modules[name.removesuffix(".input")] for name in self.pools.keys() - self.modules.keys()
-            }:
-                enters = partial(self._keep, ".input")
-                handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
-            for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
-                handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
-            yield
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         name = self.heads[module]
@@ -192,11 +186,8 @@ class Reader:
             raise ValueError(f"{names} have {self.num_classes} outputs each: pass classifier= one of them, or None")
         unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
         if not self.named and not names and (unseen or any(x.shape[1] == self.num_classes for x in returned)):
-            warnings.warn(
-                "no classifier was found, so that NC3 and the like are missing: name it with "
-                f"classifier={repr(unseen[-1]) if unseen else '…'}, or pass None",
-                stacklevel=2,
-            )
+            name = repr(unseen[-1]) if unseen else "…"
+            warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
         if names:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
@@ -222,11 +213,8 @@ class Reader:
             return own
         logits = next((x for x in returned if _alike(x, own)), returned[0])
         if first and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
-            warnings.warn(
-                f"the network's output does not follow, row by row, from that of {self.head!r}, which is taken for its "
-                "classifier: name another with classifier=…, or None",
-                stacklevel=2,
-            )
+            said = f"the network's output does not follow, row by row, from that of {self.head!r}"
+            warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
         return logits
 
     @contextmanager
@@ -234,26 +222,20 @@ class Reader:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
         choices = {layer: layer._on_failure for layer in self.solved}
         self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
-        hooks = [layer.register_forward_hook(self._solved) for layer in self.solved]
         for layer in choices:
             layer._on_failure = "ignore"
         try:
             yield
         finally:
-            for hook in hooks:
-                hook.remove()
             for layer, choice in choices.items():
                 layer._on_failure = choice
             for name, parts in self.residuals.items():
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
                 if len(failed):
-                    warnings.warn(
-                        f"the equilibrium layer {name!r} did not converge on {len(failed)} of {len(rows)} rows (worst "
-                        f"residual {failed.max():.1e}): their features, there and in later layers, are not those of a "
-                        "fixed point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
-                        stacklevel=2,
-                    )
+                    said = f"layer {name!r} did not converge on {len(failed)} of {len(rows)} rows"
+                    more = f"(worst residual {failed.max():.1e}), whose features are not those of a fixed point"
+                    warnings.warn(f"{said} {more}: allow more max_steps, as with eval_solver=", stacklevel=2)
 
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
@@ -284,8 +266,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def _forward(model: nn.Module, inputs: Any) -> Any:
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
-    if torch.device("meta") in devices:
-        raise ValueError("the network is on the meta device, where it has no weights: load them first")
 
     def moved(x: Any) -> Any:
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x

@@ -1,7 +1,5 @@
 """Which layers of a network are measured: by name, or every block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 

@@ -4,8 +4,6 @@
 for the features that ``keep`` allows. Torch and NumPy are enough to import this module; the table needs pandas.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Iterable, Iterator
@@ -51,7 +49,7 @@ def measure(
     keep: int = 2**30,
     second_pass: bool = False,
     test: Iterable[Any] | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Neural collapse in the layers of a network, as a table.
 
     The network runs once over the data, in evaluation mode and without gradients. Afterwards its mode, its hooks and
@@ -189,7 +187,7 @@ def measure(
 
 def _first_pass(
     reader: Reader, loader: Iterable[Any], weighting: Weighting, max_dim: int, room: int
-) -> tuple[dict[str, _Layer], list[tuple]]:
+) -> "tuple[dict[str, _Layer], list[tuple]]":
     """The layers, and all batches where their features take no more bytes than there is room for."""
     measured: dict[str, _Layer] = {}
     kept = []
@@ -197,11 +195,9 @@ def _first_pass(
         if name not in measured:
             d, whole = h.shape[1], h.shape[1] <= max_dim
             if not whole:
-                warnings.warn(
-                    f"layer {name!r} has {d} features, and its {d} × {d} moments would take {8e-9 * d**2:.1f} GB: "
-                    f'nc1_pinv and effective_rank are left out. Give it pool="mean", or pass max_dim={d}',
-                    stacklevel=3,
-                )
+                said = f"layer {name!r} has {d} features, whose moments would take {8e-9 * d**2:.1f} GB: nc1_pinv and "
+                said += f'effective_rank are left out. Give it pool="mean", or pass max_dim={d}'
+                warnings.warn(said, stacklevel=3)
             measured[name] = _Layer(name, ClassMoments(reader.num_classes, d, weighting, covariance=whole))
         measured[name].update(h, labels, predicted)
         room -= h.nbytes
@@ -263,12 +259,9 @@ def features(
     with reader.reading():
         found = [(*(h.cpu() for h in outputs.values()), *rest) for outputs, *rest in reader.batches(loader)]
     h, labels, logits = zip(*found, strict=True)
-    return Features(
-        torch.cat(h),
-        torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels),
-        None if logits[0] is None else torch.cat(logits).cpu(),
-        reader.w if layer in (None, f"{reader.head}.input") else None,
-    )
+    labels = torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels)
+    logits = None if logits[0] is None else torch.cat(logits).cpu()
+    return Features(torch.cat(h), labels, logits, reader.w if layer in (None, f"{reader.head}.input") else None)
 
 
 def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:

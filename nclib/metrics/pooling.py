@@ -1,18 +1,10 @@
 """How what a layer gives becomes one vector for each sample."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
-_CHANNELS = ("in_channels", "out_channels", "num_channels", "num_features")  # sizes of axis 1
-_FEATURES = (
-    "in_features",
-    "out_features",
-    "embedding_dim",
-    "embed_dim",
-    "hidden_size",
-    "normalized_shape",
-)  # of the last
+# Where modules have the sizes of axis 1, and of the last.
+_CHANNELS = ("in_channels", "out_channels", "num_channels", "num_features")
+_FEATURES = ("in_features", "out_features", "embedding_dim", "embed_dim", "hidden_size", "normalized_shape")
 
 
 def vectors(x: Tensor, pool: str, last: bool) -> Tensor:

@@ -116,12 +116,11 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
         return dict.fromkeys(computed(given, block=True), math.nan)
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
-    own = Given(
-        part,
-        None if w is None else w[block] - part.weights @ w[block],
-        whitened_squares(h, renumber[labels], part),
-        None if given.mismatches is None else given.mismatches[block],
-    )
+    own = Given(part, whitened=whitened_squares(h, renumber[labels], part))
+    if w is not None:
+        own = own._replace(classifier=w[block] - part.weights @ w[block])
+    if given.mismatches is not None:
+        own = own._replace(mismatches=given.mismatches[block])
     return computed(own, block=True)
 
 
@@ -130,10 +129,7 @@ def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
     few = {name: dim for name, dim in dims.items() if dim < num_classes - 1}
     least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
     if few:
-        warnings.warn(
-            f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that "
-            "nc2_etf_distance and nc3_alignment have a least value above 0: "
-            f"{', '.join(f'{name} (d = {dim}: {least[name]:.3f})' for name, dim in few.items())}. See "
-            f"nclib.ideal_values({num_classes}, dim={max(few.values())})",
-            stacklevel=3,
-        )
+        shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())
+        said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 has a "
+        said += f"least value above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
+        warnings.warn(said, stacklevel=3)

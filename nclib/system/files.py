@@ -1,16 +1,11 @@
 """Files written whole, and their digests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
+from typing import Any
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> Path:
@@ -49,7 +44,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def csv_bytes(frame: pd.DataFrame) -> bytes:
+def csv_bytes(frame: Any) -> bytes:
     """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 

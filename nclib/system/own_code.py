@@ -4,8 +4,6 @@ A module is looked up and its source digested without running it. It runs in `lo
 network is built; reading a stored run that names code builds none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util
@@ -88,9 +86,7 @@ def load(name: str, source: str | None) -> Any:
     module, _, attribute = name.partition(":")
     now = digest(name)
     if source is not None and now != source:
-        raise OwnCodeError(
-            f"the source of {name} is not the one this run is to be made with; make its configuration anew"
-        )
+        raise OwnCodeError(f"the source of {name} is not the one this run is to be made with; configure it anew")
     if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
         for file in files(name):
             _forget(file.rpartition(".")[0])

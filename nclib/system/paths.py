@@ -37,9 +37,7 @@ def root() -> Path:
         return override
     found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
     if found is None:
-        raise FileNotFoundError(
-            f"no nclib project at or above {Path.cwd()}: change into a clone, or set NCLIB_ROOT to one"
-        )
+        raise FileNotFoundError(f"no nclib project at or above {Path.cwd()}: go to a clone, or set NCLIB_ROOT to one")
     return found
 
 

@@ -9,8 +9,6 @@
 =================== ==========================================================================================
 """
 
-from __future__ import annotations
-
 import functools
 from importlib.metadata import EntryPoint, entry_points
 

@@ -15,13 +15,10 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nclib
 from nclib.system.plugins import packages as packages
-
-if TYPE_CHECKING:
-    import torch
 
 _FOLDER = Path(__file__).resolve().parent
 _DISTRIBUTIONS = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "pydantic")
@@ -57,9 +54,7 @@ class Cost:
         }
 
 
-def capture(
-    device: "torch.device | str | None" = None, seeds: Sequence[int] | None = None, cost: Cost | None = None
-) -> dict[str, Any]:
+def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost | None = None) -> dict[str, Any]:
     """A JSON-ready record of the circumstances of a result.
 
     Parameters

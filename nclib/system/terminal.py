@@ -1,7 +1,5 @@
 """What a command says: progress, durations, one line of a long message."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

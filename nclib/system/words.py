@@ -4,8 +4,6 @@ A verdict is one of these words; what else there is to say stands in a column of
 evidence reaches in the column `scale`.
 """
 
-from __future__ import annotations
-
 STATEMENTS = {
     "holds": "true as stated, with the misprint corrected that its certificate names, or in every case computed",
     "holds if": "true where the condition named is met, and not in general",

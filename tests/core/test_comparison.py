@@ -21,8 +21,6 @@ def test_interval_is_the_t_interval(n):
     found = interval(values)
     assert found.ends() == pytest.approx(stats.t.interval(0.95, n - 1, loc=values.mean(), scale=stats.sem(values)))
     assert found.ends(0.9) == pytest.approx(stats.t.interval(0.9, n - 1, loc=values.mean(), scale=stats.sem(values)))
-    for size in (1e200, 1e-200):
-        assert interval(values * size).half == pytest.approx(found.half * size)
 
 
 def test_one_value_and_none_have_no_interval():

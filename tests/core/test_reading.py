@@ -159,11 +159,6 @@ def test_labels_may_be_of_any_integer_type():
         assert nc.measure(network(), [(X, labels)], test=[(X, labels)]).equals(expected)
 
 
-def test_a_network_without_memory_is_refused():
-    with pytest.raises(ValueError, match="meta device"):
-        nc.measure(network().to("meta"), [(X, LABELS)])
-
-
 @pytest.mark.parametrize("call", ["forward", "functional", "parameter"])
 def test_a_head_that_no_hook_sees_is_told(call):
     class Net(nn.Module):

@@ -226,7 +226,7 @@ def _busy_client(results):
 
 def test_a_failing_run_is_named_and_does_not_stop_the_others():
     good, greedy, wild = _config(seed=1), _config(n_max=10_000), _config(lr=1e20, clip=None, weight_decay=0.1, epochs=3)
-    with pytest.raises(ConfigError, match="10000 training images"):
+    with pytest.raises(ConfigError, match="10000 of 138 in class 0"):
         ensure_runs([greedy, good])
     assert default_store().ids() == [], "what cannot begin is refused before anything is trained"
     with pytest.raises(RunsFailed, match=r"(?s)runs that failed: 1.*Use a lower lr") as caught:
