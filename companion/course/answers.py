@@ -1,7 +1,5 @@
 """The right answer to each exercise of the course, the cases it is tried on, and the usual mistakes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

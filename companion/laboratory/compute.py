@@ -1,7 +1,5 @@
 """What the laboratory looks at besides curves: solvers in the plane, solvers on one image, three classes in space."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The five panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import shlex

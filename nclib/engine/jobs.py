@@ -10,7 +10,6 @@ import math
 import multiprocessing
 import os
 import threading
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -236,10 +235,6 @@ def connect(scheduler: str) -> Any:
     return Client(**where, timeout=30, set_as_default=False)
 
 
-class _TimeIsUp(BaseException):
-    """Raised in the middle of a training, just after a checkpoint."""
-
-
 @dataclass
 class Grid:
     """Runs that are to be trained, until each is stored or its failure named.
@@ -252,7 +247,6 @@ class Grid:
     stored : called with the id of each run once it is stored
     log : called with run, epoch and metrics; None: nobody wants them
     device : as of `train_run`
-    until : when to stop, in monotonic seconds
     """
 
     configs: Mapping[str, StoredConfig]
@@ -261,7 +255,6 @@ class Grid:
     stored: Callable[[str], None]
     log: RunLog | None = None
     device: str | None = None
-    until: float = math.inf
     failures: dict[str, str] = field(default_factory=dict, init=False)
     ended: int = field(default=0, init=False)
 
@@ -277,17 +270,9 @@ class Grid:
 
     def _train_here(self) -> None:
         for run, config in self.configs.items():
-
-            def note(done: float, total: float) -> None:
-                self._report(done / total)
-                if done < total and time.monotonic() > self.until:
-                    raise _TimeIsUp
-
             log = functools.partial(self.log, run) if self.log else None
-            with contextlib.suppress(_TimeIsUp):
-                self._end(run, attempt(config, str(self.store.root), self.device, note, log))
-            if time.monotonic() > self.until:
-                return
+            note = lambda done, total: self._report(done / total)  # noqa: E731
+            self._end(run, attempt(config, str(self.store.root), self.device, note, log))
 
     def _train_in_processes(self, workers: int) -> None:
         """A dead process breaks the pool. What was under way goes on from its checkpoints in a new one, after all that
@@ -296,7 +281,7 @@ class Grid:
         gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         devices = itertools.cycle([self.device] if self.device or not gpus else gpus)
         waiting, suspects, losses = deque(self.configs), deque[str](), Counter[str]()
-        while (waiting or suspects) and time.monotonic() <= self.until:
+        while waiting or suspects:
             now, at_once = (waiting, workers) if waiting else (deque([suspects.popleft()]), 1)
             with pool(at_once) as executor:
                 lost = self._train_on(executor, now, devices, at_once)
@@ -312,10 +297,10 @@ class Grid:
         devices: Iterator[str | None],
         at_once: float = math.inf,
     ) -> list[str]:
-        """The runs that wait, until none is left, the time is up or a process has died; returns those lost by that."""
+        """The runs that wait, until none is left or a process has died; returns those lost by that."""
         running: dict[concurrent.futures.Future, str] = {}
         lost: list[str] = []
-        while ((waiting and not lost) or running) and time.monotonic() <= self.until:
+        while (waiting and not lost) or running:
             while waiting and not lost and len(running) < at_once:
                 run = waiting.popleft()
                 try:
@@ -330,8 +315,6 @@ class Grid:
                 else:
                     self._end(run, explain(error) if error else future.result())
             self._report()
-        for future in running:
-            future.cancel()
         return lost
 
     def _end(self, run: str, failure: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -20,7 +18,6 @@ from nclib.system import provenance
 
 TRAIN = ("missing", "never", "finished")
 """What may be done about runs that are not stored: train them, fail, or draw without them."""
-OUT_OF_TIME = "the minutes given were over; the same command goes on"
 
 
 class MissingRuns(RuntimeError):
@@ -151,7 +148,6 @@ def train_missing(
     executor: concurrent.futures.Executor | int | None = None,
     progress: Progress | None = None,
     device: str | None = None,
-    minutes: float | None = None,
     stored: Callable[[str], None] | None = None,
     log: RunLog | None = None,
 ) -> dict[str, str]:
@@ -159,22 +155,19 @@ def train_missing(
 
     Parameters
     ----------
-    minutes : stop after this time; what has begun keeps its last checkpoint (on an executor of another machine it is
-        finished)
     stored : called with the id of each run once it is stored and sound, first for those that were there before
 
     Returns
     -------
     dict
-        Why runs are not there, by id: the error, or `OUT_OF_TIME`. Nothing is raised for a run that fails.
+        Why runs are not there, by id. Nothing is raised for a run that fails.
 
     Raises
     ------
     ConfigError
         As `nclib.engine.jobs.check_runs`; nothing is trained then.
     """
-    store, until = default_store(), math.inf if minutes is None else time.monotonic() + 60 * minutes
-    wanted, nothing = _unique(configs), lambda *_: None
+    store, wanted, nothing = default_store(), _unique(configs), lambda *_: None
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     check_runs(absent.values())
     for run in [run for run in wanted if run not in absent]:
@@ -183,10 +176,9 @@ def train_missing(
     for said in changed.values():  # once for all runs of a module
         warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
     store.root.mkdir(parents=True, exist_ok=True)
-    grid = Grid(absent, store, progress or nothing, stored or nothing, log, device, until)
+    grid = Grid(absent, store, progress or nothing, stored or nothing, log, device)
     grid.train(executor)
-    left = [run for run in absent if run not in grid.failures and not store.has(run)]
-    return grid.failures | dict.fromkeys(left, OUT_OF_TIME)
+    return grid.failures
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:

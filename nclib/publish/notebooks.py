@@ -3,8 +3,6 @@
 The one reader of ``.ipynb`` files, for what executes notebooks and for what shows them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

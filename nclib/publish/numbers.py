@@ -4,8 +4,6 @@ A page holds ``<!--n:NAME-->−17 %<!--/n-->`` within a line, or ``<!--t:NAME-->
 around a table. `fill` writes what the runs give between the marks.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence

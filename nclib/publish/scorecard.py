@@ -4,8 +4,6 @@ Built from the tables that the notebooks wrote and the records beside them, neve
 notebook that has not been run in a profile stands in the table as "not run".
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -4,8 +4,6 @@
 classes before a part of them, then several seeds before one, because one gives no interval.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -280,18 +280,6 @@ def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
         _same_bits(run_id(config), undisturbed, default_store())
 
 
-# ---- a limited time
-
-
-def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(monkeypatch):
-    honest, store = training.learning_rate, default_store()
-    monkeypatch.setattr(training, "learning_rate", lambda *options: time.sleep(0.3) or honest(*options))
-    left = runs.train_missing(GRID, minutes=0.05, device="cpu")
-    assert set(left.values()) == {runs.OUT_OF_TIME}
-    assert [*left] == [run_id(config) for config in GRID if not store.has(run_id(config))]
-    assert any(store.checkpoint(run).path.exists() for run in left)
-
-
 # ---- interrupted (killed: test_survival.py)
 
 
