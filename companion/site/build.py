@@ -82,8 +82,8 @@ def _make(pages: list[Page], aside: Path, draft: bool, echo: Callable[[str], Non
 
 def _run_sphinx(aside: Path, echo: Callable[[str], None]) -> None:
     # -P and the folder it starts in: a sphinx.py of the folder one stands in is not run
-    command = [sys.executable, "-P", "-m", "sphinx", "-b", "html", "-j", "auto", *OPTIONS, "-c", str(paths.root() / "book")]
-    command += ["-d", str(aside / "doctrees"), str(aside / "sources"), str(aside / "html")]
+    command = [sys.executable, "-P", "-m", "sphinx", "-j", "auto", *OPTIONS, "-c", str(paths.root() / "book")]
+    command += ["-b", "html", "-d", str(aside / "doctrees"), str(aside / "sources"), str(aside / "html")]
     own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=own, cwd=aside)
     said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()

@@ -110,11 +110,18 @@ def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
     before = torch.get_num_threads()
-    torch.set_num_threads(int(os.environ.get("NCLIB_THREADS", "1")))
+    torch.set_num_threads(threads())
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads() -> int:
+    text = os.environ.get("NCLIB_THREADS") or "1"
+    if not text.isdecimal() or text == "0":
+        raise ConfigError(f"NCLIB_THREADS={text!r} is not a number of threads; write NCLIB_THREADS=1")
+    return int(text)
 
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -214,9 +221,9 @@ def pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
 def worker_environment() -> dict[str, str]:
     """What is read when a process loads the C library and torch: one thread, deterministic cuBLAS, and memory that
     glibc keeps instead of fetching it anew in each step, page by page."""
-    threads = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
+    own = {"OMP_NUM_THREADS": str(threads()), "OMP_WAIT_POLICY": "PASSIVE"}
     memory = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
-    return threads | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | memory
+    return own | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | memory
 
 
 def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:

@@ -69,7 +69,13 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
     if isinstance(configs, StoredConfig):
         raise ConfigError("give a list of configurations; for a single one [config]")
-    return {run_id(config): config for config in configs}
+    found: dict[str, StoredConfig] = {}
+    for config in configs:
+        run, name = run_id(config), labels(config).get("model")
+        if run in found and labels(found[run]).get("model") != name:
+            raise ConfigError(f"{run} has two names; a name is not part of a run, so leave out the one or the other")
+        found[run] = config
+    return found
 
 
 def ensure_runs(

@@ -246,6 +246,8 @@ class RunStore:
                 write_atomic(writing / name, content)
             if not self.has(run):  # what an interrupted copy or removal left is not a run
                 shutil.rmtree(self.root / run, ignore_errors=True)
+            if (self.root / run).is_file():
+                self.set_aside(self.root / run, f"a file lay where the folder of run {run} belongs")
             os.replace(writing, self.root / run)
         finally:
             shutil.rmtree(writing, ignore_errors=True)

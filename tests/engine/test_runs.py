@@ -313,6 +313,26 @@ def test_a_damaged_run_is_set_aside_and_trained_again(trained):
 # ---- without training
 
 
+def test_a_file_in_the_place_of_a_run_is_set_aside():
+    config, store = _config(), default_store()
+    store.root.mkdir(parents=True, exist_ok=True)
+    (store.root / run_id(config)).write_text("x")
+    with pytest.warns(DamageWarning, match="a file lay where"):
+        ensure_runs([config])
+    assert store.is_sound(run_id(config))
+
+
+def test_one_run_under_two_names_is_refused():
+    with pytest.raises(ConfigError, match="has two names"):
+        nc.plan([_config(), _config().replace(model=_config().model.replace(name="wide"))])
+
+
+def test_a_wrong_number_of_threads_is_named(monkeypatch):
+    monkeypatch.setenv("NCLIB_THREADS", "many")
+    with pytest.raises(ConfigError, match="NCLIB_THREADS='many'"):
+        jobs.worker_environment()
+
+
 def test_never_training_names_what_is_missing(trained):
     stored, missing = _config(), _config(seed=1)
     ensure_runs([stored])
