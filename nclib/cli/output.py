@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,13 +26,6 @@ def say_error(message: str) -> None:
     """One message on stderr."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
-
-
-def print_facts(facts: Mapping[str, Any]) -> None:
-    """Names and values, a line each."""
-    width = max(map(len, facts), default=0)
-    for name, value in facts.items():
-        typer.echo(f"{name:{width}}  {value}")
 
 
 def print_frame(frame: pd.DataFrame) -> None:

@@ -1,12 +1,10 @@
 """``nclib reproduce`` and ``nclib report``."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
-from nclib.cli.output import Names, ProfileName, Settings, print_facts
+from nclib.cli.output import Names, ProfileName, Settings
 
 
 def reproduce(
@@ -28,8 +26,8 @@ def reproduce(
     from nclib.system.lazy import install
 
     if list_all:
-        cells = {name: notebooks.read_cells(notebooks.source(name)) for name in notebooks.select(names or ())}
-        print_facts({name: notebooks.title(each) or "" for name, each in cells.items()})
+        for name in notebooks.select(names or ()):
+            typer.echo(f"{name:44}  {notebooks.title(notebooks.read_cells(notebooks.source(name)))}")
         return
 
     if any(text.startswith("cell=") for text in parameter or ()):

@@ -4,7 +4,6 @@ A page holds ``<!--n:NAME-->−17 %<!--/n-->`` within a line, or ``<!--t:NAME-->
 around a table. `fill` writes what the runs give between the marks.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -57,8 +56,7 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
     def filled(span: re.Match[str]) -> str:
         kind, name, old = span.groups()
         if name not in values:
-            near = difflib.get_close_matches(name, values, 1)
-            raise SpanError(f"{page}: no number is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise SpanError(f"{page}: no number is named {name!r}")
         new = f"\n{values[name]}\n" if values[name].startswith("|") else values[name]
         if new != old:
             changed.append(name)
