@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import json
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -206,8 +205,3 @@ def _said(result: Certificate) -> str:
 def _short(result: Certificate) -> str:
     verdict, condition, _ = _said(result).partition(" if ")
     return f"{verdict} if …" if condition else verdict if result.ok else ""
-
-
-def as_json(results: Sequence[Certificate]) -> str:
-    """The same as a list of objects."""
-    return json.dumps([dataclasses.asdict(result) for result in results], ensure_ascii=False, indent=1)

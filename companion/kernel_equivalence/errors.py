@@ -17,7 +17,7 @@ from nclib import data
 from nclib.solver import FixedPointIteration, fixed_point
 from nclib.system import paths
 
-_SOLVER = FixedPointIteration(tol=1e-7, max_steps=400)  # far below what a draw is off by
+_SOLVER = FixedPointIteration(tol=1e-10, max_steps=400)
 
 
 def mixture_options(name: str, p: int) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """One notebook executed, headless, in a process of its own that starts with everything imported.
 
-papermill executes it, with an engine that runs the cells by IPython in this process. The processes are forked from a
-server that has loaded torch, pandas and the rest once.
+papermill puts the parameters in, and IPython runs the cells in this process. The processes are forked from a server
+that has loaded torch, pandas and the rest once.
 """
 
 import contextlib
@@ -88,54 +88,37 @@ def _be_notebook(
 
 def run_cells(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, dict[str, str]]:
     """Execute a notebook in this process; what went wrong, and the digest of each file that it has left."""
-    import nbformat
-    import papermill
+    from IPython.core.interactiveshell import InteractiveShell
+    from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
+    from traitlets.config import Config
 
-    target, error = executed(name, profile), ""
+    target, shown, error = executed(name, profile), {}, ""
     failed = target.with_suffix(".failed.ipynb")
-    failed.parent.mkdir(parents=True, exist_ok=True)
     os.chdir(source(name).parent)
     artefacts.WRITTEN.clear()
-    options = {"engine_name": _engine(), "progress_bar": False, "request_save_on_cell_execute": False}
-    try:
-        papermill.execute_notebook(str(source(name)), str(failed), dict(values), **options)
-    except papermill.PapermillExecutionError as fault:
-        error = short(f"{fault.ename}: {fault.evalue.strip()}", f"cell {fault.exec_count}")
-    notebook = nbformat.read(failed, nbformat.NO_CONVERT)
+    notebook = parameterize_notebook(load_notebook_node(str(source(name))), dict(values))
     for part in (notebook, *notebook.cells):
-        part.metadata.pop("papermill", None)  # times, and paths of this machine
+        part.metadata.pop("papermill", None)  # paths of this machine
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.execution_count = number
+        if fault := _run_cell(shell, cell, shown):
+            error = short(f"{type(fault).__name__}: {str(fault).strip()}", f"cell {number}")
+            break
     content = (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
     write_atomic(failed if error else target, content)
     if error:
         return error, {}
-    failed.unlink()
+    failed.unlink(missing_ok=True)
     found = artefacts.WRITTEN | {target: sha256(content)}
     return "", {path.relative_to(paths.results(profile)).as_posix(): digest for path, digest in found.items()}
 
 
-def _engine() -> str:
-    """The name of an engine of papermill that runs cells in this process, where a kernel would start anew."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from papermill.engines import Engine, papermill_engines
-    from traitlets.config import Config
-
-    class InThisProcess(Engine):
-        @classmethod
-        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
-            shell, shown = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}})), {}
-            for number, cell in enumerate((cell for cell in nb_man.nb.cells if cell.cell_type == "code"), 1):
-                cell.execution_count = number
-                if not _run_cell(shell, cell, shown):
-                    return
-
-    papermill_engines.register("nclib", InThisProcess)
-    return "nclib"
-
-
-def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> bool:
+def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> BaseException | None:
     """Execute one cell and put what it shows into it; `shown` has the outputs that later cells may replace.
 
-    False if it fails; its last output is then the error.
+    Returns the error where it fails, which is then its last output.
     """
     from IPython.utils.capture import capture_output
     from nbformat.v4 import new_output
@@ -151,12 +134,10 @@ def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> bool:
             continue
         cell.outputs.append(new_output("display_data", data=each.data, metadata=each.metadata or {}))
         shown[place] = cell.outputs[-1]
-    if done.success:
-        return True
-    fault = done.error_before_exec or done.error_in_exec
-    lines = traceback.format_exception(fault)
-    cell.outputs.append(new_output("error", ename=type(fault).__name__, evalue=str(fault), traceback=lines))
-    return False
+    if fault := done.error_before_exec or done.error_in_exec:
+        lines = traceback.format_exception(fault)
+        cell.outputs.append(new_output("error", ename=type(fault).__name__, evalue=str(fault), traceback=lines))
+    return fault
 
 
 @contextlib.contextmanager
