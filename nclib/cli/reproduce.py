@@ -22,7 +22,7 @@ def reproduce(
     """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
     from nclib.publish import notebooks
     from nclib.reproduce import reproduce
-    from nclib.system import own_code
+    from nclib.system import other_parameters, own_code
     from nclib.system.lazy import install
 
     if list_all:
@@ -40,7 +40,8 @@ def reproduce(
         complete &= draw_largest(names or (), profile, force)
     if site:
         try:
-            report(profile, parameter)
+            with other_parameters.results_with(other_parameters.folder_name(summary.parameters)):
+                report(profile)
         except ModuleNotFoundError as error:  # notebooks do without it
             typer.echo(f"no web site: {error.name} is not installed; {install('book')}")
     raise typer.Exit(0 if complete else 1)
@@ -48,19 +49,11 @@ def reproduce(
 
 def report(
     profile: ProfileName = "quick",
-    parameter: Settings = None,
     force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
 ) -> None:
-    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html.
-
-    With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
-    """
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html."""
     from nclib.engine.profiles import get_profile
-    from nclib.publish import notebooks
-    from nclib.reproduce.parameters import given_values
-    from nclib.system import other_parameters, plugins
+    from nclib.system import plugins
 
     get_profile(profile)
-    given = given_values(notebooks.select(), parameter or ()) if parameter else {}
-    with other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))):
-        plugins.added("sites")["site"].load()(profile, force)
+    plugins.added("sites")["site"].load()(profile, force)

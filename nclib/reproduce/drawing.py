@@ -56,7 +56,7 @@ class Row:
 
 
 def urgency(name: str) -> int:
-    """Rank of a notebook, for its runs and its drawing: 0 is the first."""
+    """Rank of a notebook where all are drawn: 0 is the first."""
     return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
@@ -66,13 +66,13 @@ class Drawing:
 
     Parameters
     ----------
-    tasks : in the order in which their rows are wanted.
+    tasks : in the order in which they begin.
     force : draw what is unchanged, too.
     """
 
     def __init__(self, tasks: Sequence[Task], profile: str, force: bool, echo: Callable[[str], None]) -> None:
         self.tasks, self.profile, self.force, self.echo = tasks, profile, force, echo
-        self.waiting = sorted(tasks, key=lambda task: urgency(task.name))
+        self.waiting = list(tasks)
         self.there: set[str] = set()
         self._code = code()
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
@@ -88,9 +88,8 @@ class Drawing:
             concurrent.futures.wait(self._rows.values(), 0.2)
 
     def order(self) -> list[str]:
-        """The runs in the order in which they are trained: what is urgent, then as notebooks were named."""
-        urgent = [task for task in self.waiting if task.name in FIRST]
-        return list(dict.fromkeys(run for task in [*urgent, *self.tasks] for run in task.needed))
+        """The runs in the order in which they are trained."""
+        return list(dict.fromkeys(run for task in self.tasks for run in task.needed))
 
     def stored(self, run: str) -> None:
         """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""

@@ -8,10 +8,8 @@ that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
-
-import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
@@ -43,11 +41,6 @@ class Summary:
     def ok(self) -> bool:
         """Whether every notebook is there."""
         return all(row.status in ("executed", "unchanged") for row in self.rows)
-
-    def text(self) -> str:
-        """A line a notebook, then one line for each failure."""
-        table = pd.DataFrame([asdict(row) for row in self.rows]).drop(columns="message").to_string(index=False)
-        return "\n".join([table, *(f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message)])
 
 
 def reproduce(
@@ -104,10 +97,12 @@ def reproduce(
             else:
                 failed = dict.fromkeys(plan.index[plan["state"] == "missing"], f"--train {train} forbids training it")
             rows = drawing.finish(failed)
-        summary = Summary(others, rows)
-        echo(summary.text())
-        echo(f"{duration(time.monotonic() - clock)} in all; results are in {paths.results(profile)}")
-    return summary
+        for row in [row for row in rows if row.message]:
+            echo(f"{row.status}: {row.notebook}: {row.message}")
+        unchanged = sum(row.status == "unchanged" for row in rows)
+        took = duration(time.monotonic() - clock)
+        echo(f"{took} in all, {unchanged} of {len(rows)} notebooks unchanged; results are in {paths.results(profile)}")
+    return Summary(others, rows)
 
 
 def chosen(names: Iterable[str]) -> list[str]:
