@@ -1,4 +1,4 @@
-"""The four panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
+"""The three panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
 
 import atexit
 import functools
@@ -18,14 +18,10 @@ import torch
 from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from companion.laboratory import compute
-from nclib import metrics
-from nclib.config import ConfigError, run_id
-from nclib.engine.experiments import experiment
 from nclib.engine.profiles import PROFILES
-from nclib.engine.reference import load_run, reference_store
+from nclib.engine.reference import load_run
 from nclib.engine.store import HISTORY, CorruptRun, default_store
 from nclib.publish import plotting
 from nclib.solver import Solution, Status
@@ -182,41 +178,6 @@ def _watch(training: Training) -> object:
     if len(rows):
         display(plotting.picture(_draw_history(rows), f"Loss, accuracy, collapse and solver by epoch: {said}."))
     return _typed(said, training.words)
-
-
-# --- compare -------------------------------------------------------------------------------------------------
-
-
-def compare(profile: str = "quick") -> widgets.interactive:
-    """Lay the curves of stored and tracked runs over one another.
-
-    Parameters
-    ----------
-    profile : whose pair of ResNet-18 and DEQ at K_A = 3, R = 10 is chosen at first, where it is there
-    """
-    known = sorted({*default_store().ids(), *reference_store().ids()})
-    first = [run for run in map(run_id, experiment("fig2", profile)[:2]) if run in known]
-    names = {label: name for name, label in metrics.LABELS.items()}
-    runs = widgets.TagsInput(value=first, allowed_tags=known, allow_duplicates=False, **_WIDE)
-    metric = widgets.Dropdown(options=names, value="nc1_trace_ratio")
-    return _panel(_compare, runs=runs, metric=metric, split=["train", "test", "steps"])
-
-
-def _compare(runs: list[str], metric: str, split: str, logarithmic: bool = True) -> object:
-    if not runs:
-        raise ConfigError("type the name of a run; a list offers those that fit")
-    rows = pd.concat([load_run(run).history.assign(run=run) for run in runs], ignore_index=True)
-    rows = rows[(rows["metric"] == metric) & (rows["split"] == split) & np.isfinite(rows["value"])]
-    if not len(rows):
-        raise ConfigError(f"these runs have no {metric} on {split} images")
-    fig, ax = plt.subplots(figsize=(9.4, 3.6))
-    sns.lineplot(rows, x="epoch", y="value", hue="run", style="run", markers=True, dashes=False, ax=ax)
-    ax.set(ylabel=f"{metric}, {split}", yscale="log" if logarithmic else "linear")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(fontsize=7)
-    last = rows.sort_values("epoch").groupby("run")["value"].last()
-    said = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value in last.items()) + "."
-    return _show(fig, f"{metric} against the epoch.", said, "\n".join(f"nclib runs show {run}" for run in runs), "sh")
 
 
 # --- one image -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -16,10 +16,8 @@ from nclib.engine.store import identity_columns
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
 
-Config = TypeVar("Config", bound=StoredConfig)
 
-
-def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]:
+def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[StoredConfig]:
     """The runs that a notebook draws.
 
     Parameters
@@ -55,7 +53,7 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
     return found
 
 
-def finished_pairs(configs: Sequence[Config]) -> list[Config]:
+def finished_pairs(configs: Sequence[StoredConfig]) -> list[StoredConfig]:
     """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
     there = set(finished(map(run_id, configs)))
     unfinished = {_partners(config) for config in configs if run_id(config) not in there}

@@ -6,7 +6,6 @@ around a table. `fill` writes what the runs give between the marks.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from nclib.system import paths
 from nclib.system.files import write_atomic
@@ -69,15 +68,15 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
     return SPAN.sub(filled, text), changed
 
 
-def fill_pages(values: Mapping[str, str], write: bool = True, pages: Iterable[Path] | None = None) -> list[str]:
-    """Fill README.md and book/*.md, or `pages`; "book/collapse.md: NAME" for each span that had another content.
+def fill_pages(values: Mapping[str, str], write: bool = True) -> list[str]:
+    """Fill README.md and book/*.md; "book/collapse.md: NAME" for each span that had another content.
 
     With ``write=False`` the pages stay as they are. Where one of them has a wrong span, none is written.
     """
     root = paths.root()
     filled, changed = {}, []
-    for page in pages or (root / "README.md", *sorted((root / "book").glob("*.md"))):
-        name = page.relative_to(root).as_posix() if page.is_relative_to(root) else page.name
+    for page in (root / "README.md", *sorted((root / "book").glob("*.md"))):
+        name = page.relative_to(root).as_posix()
         filled[page], names = fill(page.read_text(encoding="utf-8"), values, name)
         changed += [f"{name}: {each}" for each in names]
     for page, text in filled.items():

@@ -19,7 +19,6 @@ def gram(
     ax: Axes,
     majority: int | None = None,
     *,
-    centre: float | None = None,
     span: float | None = None,
     classes: Sequence[object] | None = None,
     colourbar: bool = True,
@@ -30,13 +29,12 @@ def gram(
     ----------
     matrix : (K, K), classes in the order of the axes, majority classes first.
     majority : number of majority classes; lines separate them from the minority ones.
-    centre : value drawn white; None means -1/(K-1), the cosine of a simplex ETF. Pass 0 for uncentred means.
     span : distance from the centre to full colour; None means the largest distance in the matrix, so panels that are
         compared need one common span.
     classes : the name or number of each row, for instance where rows were reordered to bring the majority first.
     """
     matrix = np.asarray(matrix, dtype=float)
-    centre = -1 / (len(matrix) - 1) if centre is None else centre
+    centre = -1 / (len(matrix) - 1)
     span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
     low, high = max(centre - span, -1), min(centre + span, 1)
     names = range(len(matrix)) if classes is None else list(classes)
@@ -104,7 +102,7 @@ def forest(
     Parameters
     ----------
     rows : value, half (NaN draws no bar), model, and row, which names the line each is drawn on. Several models on one
-        line stand a little apart. A column note, where there is one, is written above the dots.
+        line stand a little apart.
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models : colour and marker by model, as elsewhere; False draws every row alike.
@@ -124,9 +122,6 @@ def forest(
             chosen["value"], heights, xerr=chosen["half"].fillna(0), fmt=style.marker, color=style.colour,
             markersize=4, elinewidth=1, capsize=2, label=style.label or None,
         )  # fmt: skip
-        for value, height, note in zip(chosen["value"], heights, chosen.get("note", ()), strict=False):
-            above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
     low, high = ax.get_xlim()
     if high > most:
         ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
