@@ -142,12 +142,8 @@ def attempt(
         with _ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
             train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
-        return explain(error)
+        return f"{type(error).__name__}: {error}"
     return ""
-
-
-def explain(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 # --- before anything is trained -------------------------------------------------------------------------------------
@@ -320,7 +316,7 @@ class Grid:
                 if isinstance(error, concurrent.futures.BrokenExecutor):
                     lost.append(run)
                 else:
-                    self._end(run, explain(error) if error else future.result())
+                    self._end(run, f"{type(error).__name__}: {error}" if error else future.result())
             self._report()
         return lost
 

@@ -205,10 +205,6 @@ class RunStore:
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
 
-    def unfinished(self) -> list[str]:
-        """Names of the runs that have begun and are not complete, sorted."""
-        return sorted(folder.name.removesuffix(".partial") for folder in self.root.glob("*.partial"))
-
     def lock(self, run: str, timeout: float = -1) -> filelock.BaseFileLock:
         """Held while a run is trained, so that two processes that want it do not both train it."""
         folder = self.root / ".locks"

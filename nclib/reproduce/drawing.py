@@ -51,7 +51,6 @@ class Row:
 
     notebook: str
     status: Literal["executed", "unchanged", "failed"]
-    seconds: float = 0.0
     message: str = ""
 
 
@@ -127,8 +126,8 @@ class Drawing:
             return Row(task.name, "unchanged")
         began = time.monotonic()
         error, files = execute(task.name, task.values, self.profile)
-        row = Row(task.name, "failed" if error else "executed", round(time.monotonic() - began, 1), error)
-        self.echo(f"{task.name}: {row.status} ({duration(row.seconds)}){error and ': ' + error}")
+        row = Row(task.name, "failed" if error else "executed", error)
+        self.echo(f"{task.name}: {row.status} ({duration(time.monotonic() - began)}){error and ': ' + error}")
         if not error:
             write_atomic(stamp, json_bytes({"made_from": made, "files": files}))
         return row
@@ -139,7 +138,7 @@ def _without_runs(task: Task, failed: Mapping[str, str]) -> Row | None:
     if not (lacking := [run for run in task.needed if run in failed]):
         return None
     message = f"{len(lacking)} of its {len(task.needed)} runs are missing: {lacking[0]}: {failed[lacking[0]]}"
-    return Row(task.name, "failed", message=message)
+    return Row(task.name, "failed", message)
 
 
 def made_from(task: Task, profile: str, code: str) -> str:
