@@ -57,7 +57,6 @@ def save_figure(
     ['json', 'pdf', 'png']
     """
     base = paths.results(profile) / "figures" / name
-    lay_out(fig)
     contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
     if data is not None:
         contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
@@ -97,13 +96,6 @@ def save_table(
     files = _save(base, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
     return files
-
-
-def lay_out(fig: Figure) -> None:
-    """Find the layout of a figure, which takes half of the time of drawing it, once for all of its formats."""
-    if fig.get_layout_engine():
-        fig.draw_without_rendering()
-        fig.set_layout_engine("none")
 
 
 def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:

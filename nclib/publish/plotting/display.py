@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from nclib.publish import artefacts
-
 if TYPE_CHECKING:
     from IPython.display import HTML, Markdown
 
@@ -77,7 +75,6 @@ def picture(fig: Figure, alt: str) -> HTML:
     """
     from IPython.display import HTML
 
-    artefacts.lay_out(fig)
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=2 * _SCREEN_DPI, metadata={"Software": None})
     plt.close(fig)
