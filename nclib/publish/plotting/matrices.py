@@ -102,7 +102,7 @@ def forest(
     Parameters
     ----------
     rows : value, half (NaN draws no bar), model, and row, which names the line each is drawn on. Several models on one
-        line stand a little apart.
+        line stand a little apart. A column note, where there is one, is written above the dots.
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models : colour and marker by model, as elsewhere; False draws every row alike.
@@ -122,6 +122,9 @@ def forest(
             chosen["value"], heights, xerr=chosen["half"].fillna(0), fmt=style.marker, color=style.colour,
             markersize=4, elinewidth=1, capsize=2, label=style.label or None,
         )  # fmt: skip
+        for value, height, note in zip(chosen["value"], heights, chosen.get("note", ()), strict=False):
+            above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+            ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
     low, high = ax.get_xlim()
     if high > most:
         ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
