@@ -12,7 +12,6 @@ A verdict "false" needs a second derivation that shares no code with the first (
 import dataclasses
 import difflib
 import inspect
-import json
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -204,8 +203,3 @@ def _said(result: Certificate) -> str:
 def _short(result: Certificate) -> str:
     verdict, condition, _ = _said(result).partition(" if ")
     return f"{verdict} if …" if condition else verdict if result.ok else ""
-
-
-def as_json(results: Sequence[Certificate]) -> str:
-    """The same as a list of objects."""
-    return json.dumps([dataclasses.asdict(result) for result in results], ensure_ascii=False, indent=1)

@@ -9,7 +9,6 @@ from nclib.cli.output import say_error
 
 def certify_statements(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements; left out: all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
 ) -> None:
     """Check the verdicts on the papers' statements: exact computations, and instances of the proofs.
 
@@ -22,11 +21,10 @@ def certify_statements(
     from companion import certify
 
     results = certify.certify(ids or None)
-    show = certify.as_json if as_json else certify.as_text if ids else certify.as_lines
-    typer.echo(show(results))
+    typer.echo((certify.as_text if ids else certify.as_lines)(results))
     failed = [result.id for result in results if not result.ok]
-    typer.echo(f"{len(results) - len(failed)} of {len(results)} certificates checked", err=as_json)
-    if not (ids or as_json):
+    typer.echo(f"{len(results) - len(failed)} of {len(results)} certificates checked")
+    if not ids:
         typer.echo("\n" + certify.summary(results))
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)

@@ -1,7 +1,5 @@
 """The right answer to each exercise of the course, the cases it is tried on, and the usual mistakes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,9 +57,6 @@ EXERCISES["01/steps"] = Exercise(
             lambda rho, start, tol: math.floor(_exact_steps(rho, start, tol))
         ),
         "Round up to a whole number of steps.": _exact_steps,
-        "The first error counts too: the error must shrink by the factor tol / start.": (
-            lambda rho, start, tol: math.ceil(_exact_steps(rho, 1.0, tol))
-        ),
     },
 )
 EXERCISES["01/damping"] = Exercise(
@@ -71,9 +66,6 @@ EXERCISES["01/damping"] = Exercise(
         "That is 1 − damping, the length of the step.": lambda low, high: min(1.0, 2 / (2 - low - high)),
         "Damping cannot be negative: where the slopes are positive on average, 0 is the best allowed.": (
             lambda low, high: 1 - 2 / (2 - low - high)
-        ),
-        "That makes the factor of the lowest slope 0 and forgets the highest: balance the two.": (
-            lambda low, high: max(0.0, 1 - 1 / (1 - low))
         ),
     },
     atol=0.01,  # a search over a grid is an answer too
@@ -93,9 +85,6 @@ EXERCISES["02/weight"] = Exercise(
     tuple((_normal(n, seed=n), _normal(n, seed=n + 10)) for n in (1, 3, 8)),
     {
         "The sign is wrong: make r_new − γ·(r_new − r_old) small.": lambda old, new: -_anderson_weight(old, new),
-        "That is the weight for r_old − γ·(r_new − r_old): project the *new* residual.": (
-            lambda old, new: old @ (new - old) / (new - old).square().sum()
-        ),
     },
 )
 
@@ -111,9 +100,6 @@ EXERCISES["02/broyden"] = Exercise(
     {
         "That is Broyden's *bad* method: it also maps the change to the step, but changes the inverse least, not the "
         "Jacobian.": lambda inv, step, y: inv + torch.outer(step - inv @ y, y) / (y @ y),
-        "That updates the Jacobian itself; the same matrix is wanted as an update of its inverse.": (
-            lambda inv, step, y: inv + torch.outer(y - inv @ step, step) / (step @ step)
-        ),
     },
 )
 
@@ -126,9 +112,6 @@ EXERCISES["03/scalar"] = Exercise(
     ((0.7390851332, 1.0), (0.9001207, 0.5), (0.6, -0.4)),
     {
         "That is ∂f/∂a alone: z depends on a as well, so divide by 1 − ∂f/∂z.": lambda z, a: -z * math.sin(a * z),
-        "∂f/∂z = −a·sin(a·z), so 1 − ∂f/∂z has a plus sign.": (
-            lambda z, a: -z * math.sin(a * z) / (1 - a * math.sin(a * z))
-        ),
     },
 )
 
@@ -389,9 +372,6 @@ EXERCISES["08/verdict"] = Exercise(
         "The claim has a direction: a difference below 0 supports “lower”.": (
             lambda mean, half, claim: _verdict(mean, half, 1)
         ),
-        "A difference on the wrong side is a finding as well: it contradicts the claim.": (
-            lambda mean, half, claim: max(0, _verdict(mean, half, claim))
-        ),
     },
 )
 
@@ -404,7 +384,6 @@ EXERCISES["09/chance"] = Exercise(
     ((480, 8, 32), (480, 8, 512), (60, 3, 8)),
     {
         "The dimension cancels: each of them adds the same to both traces.": lambda n, k, d: (n - k) / (k - 1) / d,
-        "That is between over within: the ratio is upside down.": lambda n, k, d: (k - 1) / (n - k),
         "The class mean follows its own images, so the variance around it is σ²(1 − K/N), not σ².": (
             lambda n, k, d: n / (k - 1)
         ),
@@ -426,6 +405,5 @@ EXERCISES["09/auroc"] = Exercise(
     {
         "That counts the pairs in which the unknown image scores higher.": lambda known, new: _auroc(new, known),
         "A tie counts one half: of two equal scores neither is the higher one.": partial(_auroc, tie=0.0),
-        "A tie counts one half, not one.": partial(_auroc, tie=1.0),
     },
 )

@@ -4,8 +4,6 @@ The right answers and the usual mistakes are in `answers` and not in the noteboo
 them away.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import traceback

@@ -1,7 +1,5 @@
 """How much memory a backward pass needs, counted in tensors kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

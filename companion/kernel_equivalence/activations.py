@@ -289,8 +289,11 @@ def fixed_scales(phi: Phi, sigma_a2: float, drive: np.ndarray, bias: float | Non
     τ². No bias means the one that centres φ̃ at each τ."""
     found = np.maximum(drive, SMALLEST_SCALE**2)
     for _ in range(_MOST_SWEEPS):
-        m = gaussian_moments(phi, np.sqrt(found))
-        power = m.square - m.mean**2 if bias is None else m.square - 2 * bias * m.mean + bias**2
+        tau = np.sqrt(found)
+        points, weights, _ = gauss_rule(phi.kinks, tau, _NODES)  # of the moments, these two alone are needed
+        values = np.asarray(phi(tau[:, None, None] * points), dtype=float)
+        mean, square = ((weights * f).sum(axis=(1, 2)) for f in (values, values**2))
+        power = square - mean**2 if bias is None else square - 2 * bias * mean + bias**2
         before, found = found, np.maximum(sigma_a2 * power + drive, SMALLEST_SCALE**2)
         if np.abs(found - before).max() <= 4e-16 * found.max():
             break

@@ -1,10 +1,4 @@
 """This wing's public names, imported on first use."""
 
-from .compute import class_triangle as class_triangle, image_traces as image_traces, walks as walks
-from .panels import (
-    compare as compare,
-    one_image as one_image,
-    plane as plane,
-    three_classes as three_classes,
-    train as train,
-)
+from .compute import image_traces as image_traces, walks as walks
+from .panels import one_image as one_image, plane as plane, train as train

@@ -1,6 +1,4 @@
-"""What the laboratory looks at besides curves: solvers in the plane, solvers on one image, three classes in space."""
-
-from __future__ import annotations
+"""What the laboratory looks at besides curves: solvers in the plane, and on one image."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.linalg import orthogonal_procrustes
 from torch import Tensor
 
-from nclib import metrics, training
-from nclib.config import ConfigError, RunConfig
+from nclib import training
+from nclib.config import RunConfig
 from nclib.data import Batches, Split, make_split
 from nclib.engine.experiments import experiment
 from nclib.engine.reference import load_run
@@ -135,70 +132,3 @@ def open_network(run: str | None) -> tuple[RunConfig, Classifier, Split]:
         model = stored.network() if stored else build_model(config.model, len(split.counts), channels, config.seed)
     model.block.on_failure = "ignore"
     return config, model.eval(), split
-
-
-# --- three classes -------------------------------------------------------------------------------------------
-
-
-class Triangle(NamedTuple):
-    """Three classes in three dimensions: the plane of their means, and across it the direction in which the features
-    of a class spread most.
-
-    points (N, 3), labels (N,) in 0, 1, 2; means, ideal (3, 3): class means and the simplex ETF nearest to them;
-    weights (3, 3): classifier rows. Centred at the mean of the means; lengths in units of the mean distance of the
-    means from there, those of the rows in units of their own mean length.
-
-    Parameters
-    ----------
-    facts : NC1 (trace ratio), NC2 (ETF distance of the means) and NC3 (self-duality of the centred rows) of the three
-        classes alone
-    """
-
-    points: np.ndarray
-    labels: np.ndarray
-    means: np.ndarray
-    weights: np.ndarray
-    ideal: np.ndarray
-    facts: dict[str, float]
-
-
-def class_triangle(
-    features: np.ndarray, labels: np.ndarray, classifier: np.ndarray, classes: Sequence[int]
-) -> Triangle:
-    """Features (N, d), d ≥ 3, and classifier rows (K, d) of three classes, seen in the span of their means.
-
-    Raises
-    ------
-    ConfigError
-        Where classes are not three different ones that occur among the labels.
-    """
-    present = np.unique(labels).tolist()
-    if len(set(classes)) != 3 or not set(classes) <= set(present):
-        raise ConfigError(f"choose three different classes, of these: {', '.join(map(str, present))}")
-    chosen = np.isin(labels, classes)
-    h = np.asarray(features, dtype=np.float64)[chosen]
-    own = np.array([list(classes).index(k) for k in labels[chosen]])
-    raw = np.stack([h[own == k].mean(0) for k in range(3)])
-    means = raw - raw.mean(0)
-    basis = _basis(means, h - raw[own])
-    scale = np.linalg.norm(means, axis=1).mean()
-    rows = np.asarray(classifier, dtype=np.float64)[list(classes)]
-    weights = rows - rows.mean(0)
-    weights = weights / np.linalg.norm(weights, axis=1).mean()
-    moments = metrics.class_moments(torch.from_numpy(h), torch.from_numpy(own), 3)
-    facts = {
-        "NC1": metrics.nc1_trace_ratio(moments),
-        "NC2": metrics.nc2_etf_distance(moments.centred_means),
-        "NC3": metrics.nc3_self_duality(torch.from_numpy(weights), moments),
-    }
-    seen, etf = means @ basis.T / scale, metrics.simplex_etf(3, 3).numpy()
-    ideal = etf @ orthogonal_procrustes(etf, seen)[0]
-    return Triangle((h - raw.mean(0)) @ basis.T / scale, own, seen, weights @ basis.T, ideal, facts)
-
-
-def _basis(means: np.ndarray, within: np.ndarray) -> np.ndarray:
-    """Three axes (3, d): two span the means, the third is the direction across them in which `within` is largest."""
-    _, sizes, axes = np.linalg.svd(means)
-    _, spreads, directions = np.linalg.svd(within - within @ axes[:2].T @ axes[:2], full_matrices=False)
-    collapsed = spreads[0] < 1e-9 * sizes[0]  # no spread across the plane: any direction across it will do
-    return np.stack([*axes[:2], axes[2] if collapsed else directions[0]])

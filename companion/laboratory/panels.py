@@ -1,6 +1,4 @@
-"""The five panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
-
-from __future__ import annotations
+"""The three panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
 
 import atexit
 import functools
@@ -20,14 +18,10 @@ import torch
 from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from companion.laboratory import compute
-from nclib import metrics
-from nclib.config import ConfigError, run_id
-from nclib.engine.experiments import experiment
 from nclib.engine.profiles import PROFILES
-from nclib.engine.reference import load_run, reference_store
+from nclib.engine.reference import load_run
 from nclib.engine.store import HISTORY, CorruptRun, default_store
 from nclib.publish import plotting
 from nclib.solver import Solution, Status
@@ -186,45 +180,6 @@ def _watch(training: Training) -> object:
     return _typed(said, training.words)
 
 
-# --- compare -------------------------------------------------------------------------------------------------
-
-
-def _known() -> list[str]:
-    return sorted({*default_store().ids(), *reference_store().ids()})
-
-
-def compare(profile: str = "quick") -> widgets.interactive:
-    """Lay the curves of stored and tracked runs over one another.
-
-    Parameters
-    ----------
-    profile : whose pair of ResNet-18 and DEQ at K_A = 3, R = 10 is chosen at first, where it is there
-    """
-    known = _known()
-    first = [run for run in map(run_id, experiment("fig2", profile)[:2]) if run in known]
-    names = {label: name for name, label in metrics.LABELS.items()}
-    runs = widgets.TagsInput(value=first, allowed_tags=known, allow_duplicates=False, **_WIDE)
-    metric = widgets.Dropdown(options=names, value="nc1_trace_ratio")
-    return _panel(_compare, runs=runs, metric=metric, split=["train", "test", "steps"])
-
-
-def _compare(runs: list[str], metric: str, split: str, logarithmic: bool = True) -> object:
-    if not runs:
-        raise ConfigError("type the name of a run; a list offers those that fit")
-    rows = pd.concat([load_run(run).history.assign(run=run) for run in runs], ignore_index=True)
-    rows = rows[(rows["metric"] == metric) & (rows["split"] == split) & np.isfinite(rows["value"])]
-    if not len(rows):
-        raise ConfigError(f"these runs have no {metric} on {split} images")
-    fig, ax = plt.subplots(figsize=(9.4, 3.6))
-    sns.lineplot(rows, x="epoch", y="value", hue="run", style="run", markers=True, dashes=False, ax=ax)
-    ax.set(ylabel=f"{metric}, {split}", yscale="log" if logarithmic else "linear")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(fontsize=7)
-    last = rows.sort_values("epoch").groupby("run")["value"].last()
-    said = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value in last.items()) + "."
-    return _show(fig, f"{metric} against the epoch.", said, "\n".join(f"nclib runs show {run}" for run in runs), "sh")
-
-
 # --- one image -----------------------------------------------------------------------------------------------
 
 
@@ -257,67 +212,6 @@ def _ended(solutions: Mapping[str, Solution]) -> str:
         for name, s in solutions.items()
     ]
     return "Evaluations: " + ", ".join(told) + "."
-
-
-# --- three classes -------------------------------------------------------------------------------------------
-
-_DOTS = 300  # features drawn of each class
-
-
-def three_classes(profile: str = "quick") -> widgets.interactive:
-    """Three classes of a trained network beside a simplex ETF, to be turned.
-
-    Parameters
-    ----------
-    profile : whose DEQ at K_A = 3, R = 10 is shown at first, where it is there
-    """
-    known, first = _known(), run_id(experiment("fig2", profile)[1])
-    if first not in known:
-        first = next((run for run in known if "-deq-s0-" in run), None)
-    run = widgets.Dropdown(options=known, value=first, **_WIDE)
-    return _panel(_three_classes, run=run, turn=(-180, 180), tilt=(-90, 90))
-
-
-def _three_classes(
-    run: str | None, first: int = 0, second: int = 1, third: int = 2, turn: int = 40, tilt: int = 35
-) -> object:
-    if run is None:
-        raise ConfigError("choose a run")
-    arrays, classes = load_run(run).arrays, [first, second, third]
-    parts = ("train_features", "train_labels", "classifier")
-    if lacking := [part for part in parts if part not in arrays]:
-        raise ConfigError(f"{run} has kept no {lacking[0]}; choose a run of seed 0, or train it here")
-    seen = compute.class_triangle(*(arrays[part] for part in parts), classes)
-    facts = ", ".join(f"{name} {value:.3g}" for name, value in seen.facts.items())
-    said = f"These three classes alone, {len(seen.labels)} training images: {facts}; complete collapse is 0."
-    code = (
-        f'import nclib as nc\nfrom companion import laboratory\narrays = nc.load_run("{run}").arrays\n'
-        f"wanted = [arrays[name] for name in {parts}]\nlaboratory.class_triangle(*wanted, {classes})"
-    )
-    alt = "Features, means and classifier rows of three classes beside a simplex ETF."
-    return _show(_draw_triangle(seen, classes, turn, tilt), alt, said, code)
-
-
-def _draw_triangle(seen: compute.Triangle, classes: list[int], turn: int, tilt: int) -> Figure:
-    fig = plt.figure(figsize=(8.0, 4.6), layout="none")
-    ax = fig.add_axes((0.0, 0.0, 0.74, 1.0), projection="3d", computed_zorder=False)
-    ax.set_axis_off()
-    ax.plot(*seen.ideal[[0, 1, 2, 0]].T, color="0.4", linestyle="--", linewidth=1.0, label="simplex ETF")
-    ax.plot([0, 0], [0, 0], [-1, 1], color="0.75", linewidth=0.8, label="across: widest spread\nwithin a class")
-    for k, colour in enumerate(sns.color_palette("colorblind", 3)):
-        points = seen.points[seen.labels == k][:_DOTS]
-        ax.scatter(*points.T, s=7, color=colour, alpha=0.45, linewidths=0, label=f"class {classes[k]}")
-        ax.plot(*np.stack([np.zeros(3), seen.weights[k]]).T, color=colour, linewidth=1.6)
-        ax.scatter(*seen.weights[k], marker="^", s=45, color=colour, edgecolor="white")
-        ax.scatter(*seen.means[k], marker="o", s=75, color=colour, edgecolor="black")
-    for marker, text in (("o", "class mean"), ("^", "classifier row"), (".", "feature")):
-        ax.plot([], [], marker, color="0.5", label=text)
-    reach = 1.4
-    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(-reach, reach))
-    ax.set_box_aspect((1, 1, 1), zoom=1.4)
-    ax.view_init(elev=tilt, azim=turn)
-    fig.legend(*ax.get_legend_handles_labels(), loc="center right", fontsize=8)
-    return fig
 
 
 # --- solvers in the plane ------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Make the site: lay its sources out, call Sphinx, and put the new site in the place of the old one."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os
@@ -11,10 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from companion.site.sources import Page, executed, lay_out, reference
-from nclib.publish.sites import ReportError, SphinxMissing
+from companion.site.sources import Page, ReportError, executed, lay_out, reference
 from nclib.system import paths, provenance
-from nclib.system.lazy import install
 
 NEEDED = ("numpydoc", "sphinx", "myst_nb", "sphinx_book_theme", "sphinx_design", "sphinx-mathjax-offline", "vl_convert")
 """Modules that make the site."""
@@ -45,13 +41,13 @@ def build(
     ------
     ReportError
         Where nothing has been executed or Sphinx failed (an older site then stays).
-    SphinxMissing
+    ModuleNotFoundError
         When it is not installed.
     """
     pages, site = executed(profile), paths.results(profile) / "site"
-    lacking = [module for module in NEEDED if importlib.util.find_spec(module) is None]
-    if lacking:
-        raise SphinxMissing(f"the site is made by Sphinx, and {', '.join(lacking)} is not installed; {install('book')}")
+    for module in NEEDED:
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     landing, note, aside = site / "index.html", site / _NOTE, site.with_name(".site")
     inputs = _digest(pages, draft)
     if not force and landing.exists() and note.exists() and note.read_text() == inputs:
@@ -86,8 +82,8 @@ def _make(pages: list[Page], aside: Path, draft: bool, echo: Callable[[str], Non
 
 def _run_sphinx(aside: Path, echo: Callable[[str], None]) -> None:
     # -P and the folder it starts in: a sphinx.py of the folder one stands in is not run
-    command = [sys.executable, "-P", "-m", "sphinx", "-b", "html", *OPTIONS, "-c", str(paths.root() / "book")]
-    command += ["-d", str(aside / "doctrees"), str(aside / "sources"), str(aside / "html")]
+    command = [sys.executable, "-P", "-m", "sphinx", "-j", "auto", *OPTIONS, "-c", str(paths.root() / "book")]
+    command += ["-b", "html", "-d", str(aside / "doctrees"), str(aside / "sources"), str(aside / "html")]
     own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=own, cwd=aside)
     said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()

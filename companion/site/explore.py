@@ -1,7 +1,5 @@
 """The page Explore: curves of all tracked runs over the epochs, with menus, drawn by Vega-Lite in the browser."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What Sphinx reads: executed notebooks and pages of the book, copied, and a front page with all of them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -15,13 +13,18 @@ from PIL import Image
 
 import nclib
 from nclib.publish import notebooks
-from nclib.publish.sites import ReportError
 from nclib.system import paths
 
 COURSE = "walkthrough"
 RESULTS = ("book/collapse", "explore", "book/findings", "book/corrections")
 RESULTS += ("book/reading", "book/protocol", "book/checklists")
 """Pages that stand above the notebooks in the list at the side; the others stand below them."""
+
+
+class ReportError(RuntimeError):
+    """The site cannot be made; the message says what to do."""
+
+    exit_code = 1
 
 
 class Page(NamedTuple):

@@ -1,4 +1,4 @@
-"""The command line: ``nclib reproduce | report | train | measure | numbers | runs | data | doctor | verify | certify``.
+"""The command line: ``nclib reproduce | report | train | measure | numbers | runs | data | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
 and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 after Ctrl-C.
@@ -71,7 +71,7 @@ def _version(
 
 app.add_typer(runs.runs_app, name="runs")
 app.add_typer(data.data_app, name="data")
-commands = (reproduce.reproduce, reproduce.report, train.train, measure.measure, health.doctor, health.verify)
+commands = (reproduce.reproduce, reproduce.report, train.train, measure.measure, health.verify)
 for command in commands:
     app.command()(command)
 for name, point in plugins.added("commands").items():

@@ -15,7 +15,6 @@ def measure(
     layer: Annotated[list[str] | None, typer.Option(help="A layer's name, or all; left out: every block.")] = None,
     classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
     pool: Annotated[str, typer.Option(help="mean, flatten or cls: how a feature map becomes a vector.")] = "mean",
-    per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
 ) -> None:
     """Neural collapse in the layers of your own network, or of saved features.
@@ -32,7 +31,7 @@ def measure(
         if not source.endswith(".npz"):
             model, loader, *test = _model_and_loaders(source)
             layers = "all" if layer == ["all"] else layer
-            table = measuring.measure(model, loader, layers, classes, pool, per_class, test=test[0] if test else None)
+            table = measuring.measure(model, loader, layers, classes, pool, test=test[0] if test else None)
         else:
             table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
     except ValueError as error:
@@ -40,8 +39,8 @@ def measure(
     if csv is not None:
         table.to_csv(csv, index=False)
     if "layer" in table:
-        index, order = ["metric", "class"] if per_class else "metric", table["layer"].unique()
-        table = table.pivot_table(index=index, columns="layer", values="value", sort=False, dropna=False)[order]
+        order = table["layer"].unique()
+        table = table.pivot_table(index="metric", columns="layer", values="value", sort=False, dropna=False)[order]
         table = table.reset_index().rename_axis(columns=None)
     print_frame(table)
 

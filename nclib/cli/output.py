@@ -1,7 +1,6 @@
 """What the commands share: options, messages, tables."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,19 +26,12 @@ def say_error(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def print_facts(facts: Mapping[str, Any]) -> None:
-    """Names and values, a line each."""
-    width = max(map(len, facts), default=0)
-    for name, value in facts.items():
-        typer.echo(f"{name:{width}}  {value}")
-
-
 def print_frame(frame: "pd.DataFrame") -> None:
     """A table as wide as its content needs, numbers with four digits."""
     typer.echo(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
 
 
-def final_metrics(run: "StoredRun") -> "pd.DataFrame":
+def final_metrics(run: StoredRun) -> pd.DataFrame:
     """The last logged value of every metric of a run: metric, then one column for each split."""
     from nclib.engine.verification import final_values
 

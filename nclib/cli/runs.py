@@ -1,7 +1,6 @@
 """``nclib runs``: what is stored on this machine."""
 
 import json
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -9,20 +8,6 @@ import typer
 from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_frame
 
 runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
-
-
-@runs_app.command("list")
-def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
-    """Finished runs with their date, and the unfinished ones."""
-    from nclib.engine.store import default_store
-
-    store = default_store()
-    for run in (run for run in store.ids() if text in run):
-        typer.echo(f"{datetime.fromtimestamp((store.root / run / 'DONE').stat().st_mtime):%Y-%m-%d %H:%M}  {run}")
-    for run in (run for run in store.unfinished() if text in run):
-        typer.echo(f"unfinished        {run}")
-    if not store.ids():
-        typer.echo(f"no finished runs in {store.root}", err=True)
 
 
 @runs_app.command()

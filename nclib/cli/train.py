@@ -34,7 +34,7 @@ def train(
     from nclib.publish import captions
     from nclib.system.terminal import progress_bar
 
-    given = {key: value for key in named_options() if (value := named[_name(key)]) is not None}
+    given = {key: value for key in named_options() if (value := named[key.replace(".", "_")]) is not None}
     config = builders.build_config(profile, recipe, given, settings or [])
     data.fetch(config.data.dataset)
     jobs.check_runs([config])
@@ -53,17 +53,14 @@ def train(
     typer.echo(f"everything about it: nclib runs show {run.run_id}")
 
 
-def _name(key: str) -> str:
-    return key.replace(".", "_")
-
-
 def _named_parameters() -> Iterator[inspect.Parameter]:
     for key, field in named_options().items():
         plain_types = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind in (int, float, str)]
         about = field.json_schema_extra
         option = typer.Option(*about["option"].split(), help=field.description, show_default=about["shown"])
         annotation = Annotated[(plain_types or [str])[0] | None, option]
-        yield inspect.Parameter(_name(key), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        name, kind = key.replace(".", "_"), inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(name, kind, default=None, annotation=annotation)
 
 
 _own = [each for each in inspect.signature(train).parameters.values() if each.name != "named"]

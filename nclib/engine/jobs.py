@@ -8,7 +8,6 @@ import math
 import multiprocessing
 import os
 import threading
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -109,11 +108,18 @@ def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
     before = torch.get_num_threads()
-    torch.set_num_threads(int(os.environ.get("NCLIB_THREADS", "1")))
+    torch.set_num_threads(threads())
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads() -> int:
+    text = os.environ.get("NCLIB_THREADS") or "1"
+    if not text.isdecimal() or text == "0":
+        raise ConfigError(f"NCLIB_THREADS={text!r} is not a number of threads; write NCLIB_THREADS=1")
+    return int(text)
 
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -134,12 +140,8 @@ def attempt(
         with _ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
             train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
-        return explain(error)
+        return f"{type(error).__name__}: {error}"
     return ""
-
-
-def explain(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 # --- before anything is trained -------------------------------------------------------------------------------------
@@ -213,9 +215,9 @@ def pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
 def worker_environment() -> dict[str, str]:
     """What is read when a process loads the C library and torch: one thread, deterministic cuBLAS, and memory that
     glibc keeps instead of fetching it anew in each step, page by page."""
-    threads = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
+    own = {"OMP_NUM_THREADS": str(threads()), "OMP_WAIT_POLICY": "PASSIVE"}
     memory = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
-    return threads | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | memory
+    return own | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | memory
 
 
 def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:
@@ -234,10 +236,6 @@ def connect(scheduler: str) -> Any:
     return Client(**where, timeout=30, set_as_default=False)
 
 
-class _TimeIsUp(BaseException):
-    """Raised in the middle of a training, just after a checkpoint."""
-
-
 @dataclass
 class Grid:
     """Runs that are to be trained, until each is stored or its failure named.
@@ -250,7 +248,6 @@ class Grid:
     stored : called with the id of each run once it is stored
     log : called with run, epoch and metrics; None: nobody wants them
     device : as of `train_run`
-    until : when to stop, in monotonic seconds
     """
 
     configs: Mapping[str, StoredConfig]
@@ -259,7 +256,6 @@ class Grid:
     stored: Callable[[str], None]
     log: RunLog | None = None
     device: str | None = None
-    until: float = math.inf
     failures: dict[str, str] = field(default_factory=dict, init=False)
     ended: int = field(default=0, init=False)
 
@@ -275,17 +271,9 @@ class Grid:
 
     def _train_here(self) -> None:
         for run, config in self.configs.items():
-
-            def note(done: float, total: float) -> None:
-                self._report(done / total)
-                if done < total and time.monotonic() > self.until:
-                    raise _TimeIsUp
-
             log = functools.partial(self.log, run) if self.log else None
-            with contextlib.suppress(_TimeIsUp):
-                self._end(run, attempt(config, str(self.store.root), self.device, note, log))
-            if time.monotonic() > self.until:
-                return
+            note = lambda done, total: self._report(done / total)  # noqa: E731
+            self._end(run, attempt(config, str(self.store.root), self.device, note, log))
 
     def _train_in_processes(self, workers: int) -> None:
         """A dead process breaks the pool. What was under way goes on from its checkpoints in a new one, after all that
@@ -294,7 +282,7 @@ class Grid:
         gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         devices = itertools.cycle([self.device] if self.device or not gpus else gpus)
         waiting, suspects, losses = deque(self.configs), deque[str](), Counter[str]()
-        while (waiting or suspects) and time.monotonic() <= self.until:
+        while waiting or suspects:
             now, at_once = (waiting, workers) if waiting else (deque([suspects.popleft()]), 1)
             with pool(at_once) as executor:
                 lost = self._train_on(executor, now, devices, at_once)
@@ -310,10 +298,10 @@ class Grid:
         devices: Iterator[str | None],
         at_once: float = math.inf,
     ) -> list[str]:
-        """The runs that wait, until none is left, the time is up or a process has died; returns those lost by that."""
+        """The runs that wait, until none is left or a process has died; returns those lost by that."""
         running: dict[concurrent.futures.Future, str] = {}
         lost: list[str] = []
-        while ((waiting and not lost) or running) and time.monotonic() <= self.until:
+        while (waiting and not lost) or running:
             while waiting and not lost and len(running) < at_once:
                 run = waiting.popleft()
                 try:
@@ -326,10 +314,8 @@ class Grid:
                 if isinstance(error, concurrent.futures.BrokenExecutor):
                     lost.append(run)
                 else:
-                    self._end(run, explain(error) if error else future.result())
+                    self._end(run, f"{type(error).__name__}: {error}" if error else future.result())
             self._report()
-        for future in running:
-            future.cancel()
         return lost
 
     def _end(self, run: str, failure: str) -> None:

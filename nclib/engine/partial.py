@@ -1,7 +1,7 @@
 """Drawing a part of the runs: which of them are there with their partners, and which settings have every seed."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -14,10 +14,8 @@ from nclib.engine.store import identity_columns
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
 
-Config = TypeVar("Config", bound=StoredConfig)
 
-
-def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]:
+def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[StoredConfig]:
     """The runs that a notebook draws.
 
     Parameters
@@ -53,7 +51,7 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
     return found
 
 
-def finished_pairs(configs: Sequence[Config]) -> list[Config]:
+def finished_pairs(configs: Sequence[StoredConfig]) -> list[StoredConfig]:
     """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
     there = set(finished(map(run_id, configs)))
     unfinished = {_partners(config) for config in configs if run_id(config) not in there}

@@ -1,8 +1,6 @@
 """Runs: trained if they are not stored, on whatever executor is given, and their results returned."""
 
 import concurrent.futures
-import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -18,7 +16,6 @@ from nclib.system import provenance
 
 TRAIN = ("missing", "never", "finished")
 """What may be done about runs that are not stored: train them, fail, or draw without them."""
-OUT_OF_TIME = "the minutes given were over; the same command goes on"
 
 
 class MissingRuns(RuntimeError):
@@ -70,7 +67,13 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
     if isinstance(configs, StoredConfig):
         raise ConfigError("give a list of configurations; for a single one [config]")
-    return {run_id(config): config for config in configs}
+    found: dict[str, StoredConfig] = {}
+    for config in configs:
+        run, name = run_id(config), labels(config).get("model")
+        if run in found and labels(found[run]).get("model") != name:
+            raise ConfigError(f"{run} has two names; a name is not part of a run, so leave out the one or the other")
+        found[run] = config
+    return found
 
 
 def ensure_runs(
@@ -149,7 +152,6 @@ def train_missing(
     executor: concurrent.futures.Executor | int | None = None,
     progress: Progress | None = None,
     device: str | None = None,
-    minutes: float | None = None,
     stored: Callable[[str], None] | None = None,
     log: RunLog | None = None,
 ) -> dict[str, str]:
@@ -157,22 +159,19 @@ def train_missing(
 
     Parameters
     ----------
-    minutes : stop after this time; what has begun keeps its last checkpoint (on an executor of another machine it is
-        finished)
     stored : called with the id of each run once it is stored and sound, first for those that were there before
 
     Returns
     -------
     dict
-        Why runs are not there, by id: the error, or `OUT_OF_TIME`. Nothing is raised for a run that fails.
+        Why runs are not there, by id. Nothing is raised for a run that fails.
 
     Raises
     ------
     ConfigError
         As `nclib.engine.jobs.check_runs`; nothing is trained then.
     """
-    store, until = default_store(), math.inf if minutes is None else time.monotonic() + 60 * minutes
-    wanted, nothing = _unique(configs), lambda *_: None
+    store, wanted, nothing = default_store(), _unique(configs), lambda *_: None
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     check_runs(absent.values())
     for run in [run for run in wanted if run not in absent]:
@@ -181,10 +180,9 @@ def train_missing(
     for said in changed.values():  # once for all runs of a module
         warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
     store.root.mkdir(parents=True, exist_ok=True)
-    grid = Grid(absent, store, progress or nothing, stored or nothing, log, device, until)
+    grid = Grid(absent, store, progress or nothing, stored or nothing, log, device)
     grid.train(executor)
-    left = [run for run in absent if run not in grid.failures and not store.has(run)]
-    return grid.failures | dict.fromkeys(left, OUT_OF_TIME)
+    return grid.failures
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:

@@ -203,10 +203,6 @@ class RunStore:
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
 
-    def unfinished(self) -> list[str]:
-        """Names of the runs that have begun and are not complete, sorted."""
-        return sorted(folder.name.removesuffix(".partial") for folder in self.root.glob("*.partial"))
-
     def lock(self, run: str, timeout: float = -1) -> filelock.BaseFileLock:
         """Held while a run is trained, so that two processes that want it do not both train it."""
         folder = self.root / ".locks"
@@ -244,6 +240,8 @@ class RunStore:
                 write_atomic(writing / name, content)
             if not self.has(run):  # what an interrupted copy or removal left is not a run
                 shutil.rmtree(self.root / run, ignore_errors=True)
+            if (self.root / run).is_file():
+                self.set_aside(self.root / run, f"a file lay where the folder of run {run} belongs")
             os.replace(writing, self.root / run)
         finally:
             shutil.rmtree(writing, ignore_errors=True)

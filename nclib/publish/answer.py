@@ -1,7 +1,5 @@
 """The answer under a claim: the verdicts of a notebook in a small table, the same in the notebook and on its page."""
 
-from __future__ import annotations
-
 import time
 
 from nclib.publish import scorecard

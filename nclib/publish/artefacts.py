@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ def save_figure(
     fig : drawn at its final width; it is saved as it is, nothing is cropped
     name : "paper/notebook" or any path of plain names, without an ending; it lands in
         `results(profile)/figures/<name>.*`
-    caption : what is drawn, from which profile (its name must stand in it), how many seeds, what the error bars mean
+    caption : what is drawn, from which profile, how many seeds, what the error bars mean
     runs : ids of the runs behind it; empty where nothing was trained
     profile : among whose results it lands
     data : tidy frame of the plotted numbers
@@ -46,10 +45,6 @@ def save_figure(
     dict
         "pdf", "png", "csv" (with data) and "json" to absolute paths.
 
-    Raises
-    ------
-    ValueError
-        For a caption that does not name the profile.
 
     Examples
     --------
@@ -61,7 +56,7 @@ def save_figure(
     >>> sorted(files)
     ['json', 'pdf', 'png']
     """
-    base = _base("figures", name, caption, profile)
+    base = paths.results(profile) / "figures" / name
     contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
     if data is not None:
         contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
@@ -86,10 +81,6 @@ def save_table(
     dict
         "csv", "md" and "json" to absolute paths.
 
-    Raises
-    ------
-    ValueError
-        As `save_figure`.
 
     Examples
     --------
@@ -99,22 +90,12 @@ def save_table(
     >>> sorted(nc.save_table(table, "mine/table", "A table, profile smoke.", [], "smoke"))
     ['csv', 'json', 'md']
     """
-    base = _base("tables", name, caption, profile)
+    base = paths.results(profile) / "tables" / name
     shown = _markdown(frame if display is None else display)
     contents = {"csv": csv_bytes(frame), "md": f"{shown}\n\n{caption}\n".encode()}
     files = _save(base, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
     return files
-
-
-def _base(kind: str, name: str, caption: str, profile: str) -> Path:
-    """Destination without an ending."""
-    if not re.search(rf"(?<![\w-]){re.escape(profile)}(?![\w-])", caption, flags=re.IGNORECASE):
-        raise ValueError(
-            f"{name}: the caption does not name the profile {profile!r}, so it could pass for another one's; "
-            f"write for example 'profile {profile}' into it"
-        )
-    return paths.results(profile) / kind / name
 
 
 def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:

@@ -1,7 +1,5 @@
 """What captions say of runs: data, network, protocol, seeds, and how far verdicts on them reach."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -3,16 +3,13 @@
 The one reader of ``.ipynb`` files, for what executes notebooks and for what shows them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from nclib.config import ConfigError
+from nclib.config import ConfigError, suggest
 from nclib.system import paths
 
 PARTS = {
@@ -83,16 +80,9 @@ def select(names: Iterable[str] = ()) -> list[str]:
         elif full in known:
             chosen.append(full)
         else:
-            raise ConfigError(_unknown_notebook(name, known, folders))
+            written = [other.removeprefix(f"{MAIN_PAPER}/") for other in known]
+            raise ConfigError(suggest(name, [*written, *folders], "notebook"))
     return list(dict.fromkeys(chosen if names else known))
-
-
-def _unknown_notebook(name: str, known: list[str], folders: set[str]) -> str:
-    elsewhere = [full for full in known if full.partition("/")[2] == name]
-    written = [full.removeprefix(f"{MAIN_PAPER}/") for full in known] + sorted(folders)
-    near = dict.fromkeys([*elsewhere, *get_close_matches(name[:200], written, n=3, cutoff=0.5)])
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"unknown notebook {name!r:.200}.{hint} All of them: nclib reproduce --list"
 
 
 def read_cells(path: Path) -> list[dict[str, Any]]:

@@ -4,12 +4,8 @@ A page holds ``<!--n:NAME-->−17 %<!--/n-->`` within a line, or ``<!--t:NAME-->
 around a table. `fill` writes what the runs give between the marks.
 """
 
-from __future__ import annotations
-
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from nclib.system import paths
 from nclib.system.files import write_atomic
@@ -59,8 +55,7 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
     def filled(span: re.Match[str]) -> str:
         kind, name, old = span.groups()
         if name not in values:
-            near = difflib.get_close_matches(name, values, 1)
-            raise SpanError(f"{page}: no number is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise SpanError(f"{page}: no number is named {name!r}")
         new = f"\n{values[name]}\n" if values[name].startswith("|") else values[name]
         if new != old:
             changed.append(name)
@@ -73,15 +68,15 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
     return SPAN.sub(filled, text), changed
 
 
-def fill_pages(values: Mapping[str, str], write: bool = True, pages: Iterable[Path] | None = None) -> list[str]:
-    """Fill README.md and book/*.md, or `pages`; "book/collapse.md: NAME" for each span that had another content.
+def fill_pages(values: Mapping[str, str], write: bool = True) -> list[str]:
+    """Fill README.md and book/*.md; "book/collapse.md: NAME" for each span that had another content.
 
     With ``write=False`` the pages stay as they are. Where one of them has a wrong span, none is written.
     """
     root = paths.root()
     filled, changed = {}, []
-    for page in pages or (root / "README.md", *sorted((root / "book").glob("*.md"))):
-        name = page.relative_to(root).as_posix() if page.is_relative_to(root) else page.name
+    for page in (root / "README.md", *sorted((root / "book").glob("*.md"))):
+        name = page.relative_to(root).as_posix()
         filled[page], names = fill(page.read_text(encoding="utf-8"), values, name)
         changed += [f"{name}: {each}" for each in names]
     for page, text in filled.items():

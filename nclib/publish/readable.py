@@ -1,7 +1,5 @@
 """Tables as people read them: the claim and its verdict first, in names that need no list."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import dataclass, field
 

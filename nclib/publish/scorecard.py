@@ -4,10 +4,6 @@ Built from the tables that the notebooks wrote and the records beside them, neve
 notebook that has not been run in a profile stands in the table as "not run".
 """
 
-from __future__ import annotations
-
-import hashlib
-import io
 import json
 import math
 import re
@@ -75,10 +71,6 @@ _ENDS = re.compile("_(pooled|claims|ledger|findings|differences|inside|minority)
 _ROUNDING = 1e-12
 
 
-class StaleTable(RuntimeError):
-    """A table on the disk is not the one its record speaks of."""
-
-
 def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     """A table written by `save_table` and its record, or None where there is none.
 
@@ -86,21 +78,10 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     ----------
     name : as it was saved, for instance "neural_collapse/table1"
     profile : whose results
-
-    Raises
-    ------
-    StaleTable
-        When the file is not what the record says, with what to type.
     """
     path = paths.results(profile) / "tables" / f"{name}.csv"
     record = path.with_suffix(".json")
-    if not record.exists():
-        return None
-    sidecar = json.loads(record.read_bytes())
-    content = path.read_bytes() if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != sidecar["files"][path.name]["sha256"]:
-        raise StaleTable(f"{path} was changed after it was written; type: nclib reproduce {name} --force")
-    return pd.read_csv(io.BytesIO(content)), sidecar
+    return (pd.read_csv(path), json.loads(record.read_bytes())) if record.exists() else None
 
 
 def score_claims(profile: str) -> pd.DataFrame:
@@ -120,11 +101,6 @@ def score_claims(profile: str) -> pd.DataFrame:
         and settings_planned; verdict, a word of `nclib.system.words`, by the rule named in the notebook; scale, how far
         the evidence reaches; remark; lead, whether it carries the claim of its notebook; saved, whether the notebook
         has been run; notebook; runs, the ids of the runs behind the row, separated by spaces.
-
-    Raises
-    ------
-    StaleTable
-        When a table was changed by hand.
     """
     rows = []
     for part, tables in SOURCES.items():
@@ -157,11 +133,6 @@ def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
     Returns
     -------
     DataFrame with the columns of `score_claims`. Empty where the notebook judges nothing, or has not yet.
-
-    Raises
-    ------
-    StaleTable
-        When a table was changed by hand.
     """
     folder, _, notebook = name.partition("/")
     parts = "" if name == SUMMARY else "(_.*)?"

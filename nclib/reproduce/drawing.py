@@ -3,22 +3,20 @@
 A stamp beside each executed notebook says what it was made from and which files it left.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from nclib.config import StoredConfig
 from nclib.engine.reference import finished
-from nclib.engine.runs import OUT_OF_TIME
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import executed, read_cells, source, text_of
+from nclib.publish.scorecard import SUMMARY
 from nclib.reproduce.execute import end_all, execute
 from nclib.system import paths, provenance
 from nclib.system.files import json_bytes, sha256, write_atomic
@@ -26,9 +24,6 @@ from nclib.system.terminal import duration
 
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 """Notebooks whose runs are trained before all others, and which are drawn first."""
-SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
-"""Notebooks made from what the others wrote: executed last, one after the other, and again whenever a table of those
-before them changed."""
 AT_ONCE = 2
 """Notebooks executed at once."""
 
@@ -52,37 +47,37 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """How one notebook went; it is "unfinished" where time was too short for its runs."""
+    """How one notebook went."""
 
     notebook: str
-    status: Literal["executed", "unchanged", "failed", "unfinished"]
-    seconds: float = 0.0
+    status: Literal["executed", "unchanged", "failed"]
     message: str = ""
 
 
 def urgency(name: str) -> int:
-    """Rank of a notebook, for its runs and its drawing: 0 is the first."""
+    """Rank of a notebook where all are drawn: 0 is the first."""
     return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
 class Drawing:
-    """The notebooks of one call: each begins as soon as `stored` has been called for all of its runs.
+    """The notebooks of one call: each begins as soon as `stored` has been called for all of its runs, and `SUMMARY`
+    when the others of its folder have ended.
 
     Parameters
     ----------
-    tasks : in the order in which their rows are wanted.
+    tasks : in the order in which they begin.
     force : draw what is unchanged, too.
     """
 
     def __init__(self, tasks: Sequence[Task], profile: str, force: bool, echo: Callable[[str], None]) -> None:
         self.tasks, self.profile, self.force, self.echo = tasks, profile, force, echo
-        self.waiting = sorted(tasks, key=lambda task: urgency(task.name))
+        self.waiting = list(tasks)
         self.there: set[str] = set()
         self._code = code()
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         self._rows: dict[str, concurrent.futures.Future[Row]] = {}
 
-    def __enter__(self) -> Drawing:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
@@ -92,20 +87,17 @@ class Drawing:
             concurrent.futures.wait(self._rows.values(), 0.2)
 
     def order(self) -> list[str]:
-        """The runs in the order in which they are trained: what is urgent, then as notebooks were named."""
-        return list(dict.fromkeys(run for task in [*self._urgent(), *self.tasks] for run in task.needed))
+        """The runs in the order in which they are trained."""
+        return list(dict.fromkeys(run for task in self.tasks for run in task.needed))
 
     def stored(self, run: str) -> None:
         """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""
         self.there.add(run)
-        while ready := [task for task in self._next() if self.there.issuperset(task.needed)]:
-            self._begin(ready)
-
-    def _urgent(self) -> list[Task]:
-        return [task for task in self.waiting if task.name in FIRST]
-
-    def _next(self) -> list[Task]:
-        return self._urgent() or [task for task in self.waiting if task.name not in SUMMARIES]
+        for task in list(self.waiting):
+            if self.there.issuperset(task.needed) and task.name != SUMMARY:
+                self._begin(task)
+            elif task.name in FIRST:
+                break
 
     def finish(self, failed: Mapping[str, str]) -> list[Row]:
         """Draw all that is left; a row for each notebook, in the order asked for.
@@ -115,16 +107,17 @@ class Drawing:
         failed : runs that are not there, with the reason.
         """
         broken = {task.name: row for task in self.tasks if (row := _without_runs(task, failed))}
-        left = [task for task in self.waiting if task.name not in broken]
-        for names in ([task.name for task in left if task.name not in SUMMARIES], *zip(SUMMARIES)):
-            self._begin([task for task in left if task.name in names])
-            concurrent.futures.wait(self._rows.values())
+        for task in sorted(self.waiting, key=lambda task: task.name == SUMMARY):
+            if task.name == SUMMARY:
+                folder = SUMMARY.partition("/")[0]
+                concurrent.futures.wait(row for name, row in self._rows.items() if name.startswith(f"{folder}/"))
+            if task.name not in broken:
+                self._begin(task)
         return [broken.get(task.name) or self._rows[task.name].result() for task in self.tasks]
 
-    def _begin(self, tasks: Iterable[Task]) -> None:
-        for task in tasks:
-            self.waiting.remove(task)
-            self._rows[task.name] = self._pool.submit(self._draw, task)
+    def _begin(self, task: Task) -> None:
+        self.waiting.remove(task)
+        self._rows[task.name] = self._pool.submit(self._draw, task)
 
     def _draw(self, task: Task) -> Row:
         made, folder = made_from(task, self.profile, self._code), paths.results(self.profile)
@@ -133,8 +126,8 @@ class Drawing:
             return Row(task.name, "unchanged")
         began = time.monotonic()
         error, files = execute(task.name, task.values, self.profile)
-        row = Row(task.name, "failed" if error else "executed", round(time.monotonic() - began, 1), error)
-        self.echo(f"{task.name}: {row.status} ({duration(row.seconds)}){error and ': ' + error}")
+        row = Row(task.name, "failed" if error else "executed", error)
+        self.echo(f"{task.name}: {row.status} ({duration(time.monotonic() - began)}){error and ': ' + error}")
         if not error:
             write_atomic(stamp, json_bytes({"made_from": made, "files": files}))
         return row
@@ -142,25 +135,22 @@ class Drawing:
 
 def _without_runs(task: Task, failed: Mapping[str, str]) -> Row | None:
     """The row of a notebook that lacks runs."""
-    reasons = {run: failed[run] for run in task.needed if run in failed}
-    if not reasons:
+    if not (lacking := [run for run in task.needed if run in failed]):
         return None
-    run, reason = max(reasons.items(), key=lambda each: each[1] != OUT_OF_TIME)
-    message = f"{len(reasons)} of its {len(task.needed)} runs are missing: {run}: {reason}"
-    return Row(task.name, "unfinished" if reason == OUT_OF_TIME else "failed", message=message)
+    message = f"{len(lacking)} of its {len(task.needed)} runs are missing: {lacking[0]}: {failed[lacking[0]]}"
+    return Row(task.name, "failed", message)
 
 
 def made_from(task: Task, profile: str, code: str) -> str:
-    """Digest of all that the results of a notebook depend on: its cells, its parameters, its runs, the code and, for a
-    summary, the tables of the notebooks it sums up."""
+    """Digest of all that the results of a notebook depend on: its cells, its parameters, its runs, the code and, for
+    `SUMMARY`, the tables of the notebooks it sums up."""
     store, runs = default_store(), [*task.needed, *finished(task.optional)]
     cells = [text_of(cell) for cell in read_cells(source(task.name))]
     values = {name: value for name, value in task.values.items() if name != "train"}
     tables = {}
-    if task.name in SUMMARIES:
-        later = tuple(Path(name).name for name in SUMMARIES[SUMMARIES.index(task.name) :])
-        found = (paths.results(profile) / "tables" / Path(task.name).parent).glob("*.csv")
-        tables = {path.name: _digest(path) for path in found if not path.stem.startswith(later)}
+    if task.name == SUMMARY:
+        found = (paths.results(profile) / "tables" / Path(SUMMARY).parent).glob("*.csv")
+        tables = {path.name: _digest(path) for path in found if not path.stem.startswith(Path(SUMMARY).name)}
     stored = {run: _digest(store.root / run / "DONE") for run in runs}
     return sha256(json_bytes([cells, values, stored, code, tables]))
 

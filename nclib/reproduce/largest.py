@@ -4,8 +4,6 @@
 classes before a part of them, then several seeds before one, because one gives no interval.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +14,7 @@ from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.profiles import get_profile
 from nclib.engine.reference import finished
 from nclib.publish.notebooks import select
-from nclib.reproduce.reproduce import prepare, reproduce
+from nclib.reproduce.reproduce import DRAWN_AS_FAR_AS_THERE, prepare, reproduce
 from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
@@ -74,6 +72,7 @@ def draw_largest(
     wanted, good = largest(select(names)), True
     for folder in dict.fromkeys(scale["folder"] for scale in wanted.values()):
         chosen = [name for name, scale in wanted.items() if scale["folder"] == folder]
+        chosen.sort(key=lambda name: name not in DRAWN_AS_FAR_AS_THERE)  # these have the most runs, and take longest
         scale = wanted[chosen[0]]
         echo(f"from tracked runs, without training: {folder.replace('/with/', ' with ')}")
         good &= reproduce(chosen, scale["profile"], _typed(scale), train="never", force=force, echo=echo).ok

@@ -1,12 +1,9 @@
 """The parameters that a notebook declares, as papermill reads them, and values typed for them."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +17,15 @@ from nclib.system.other_parameters import SET_BY_THE_COMMAND
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One line of a parameters cell: ``name: type = default  # help``; type is int, float, str or bool."""
-
-    name: str
-    type: type
-    default: Any
-    help: str
-
-
 @functools.cache
-def parameters(path: Path) -> dict[str, Parameter]:
-    """The parameters a notebook declares, by name, read from its source without running it."""
+def parameters(path: Path) -> dict[str, Any]:
+    """The defaults of the parameters that a notebook declares (``name: type = default``, of type int, float, str or
+    bool), by name, read from its source without running it. Their type is that of the default."""
     import papermill
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    return {
-        name: Parameter(name, _TYPES[each["inferred_type_name"]], ast.literal_eval(each["default"]), each["help"])
-        for name, each in papermill.inspect_notebook(path).items()
-    }
+    declared = papermill.inspect_notebook(path)
+    return {n: _TYPES[each["inferred_type_name"]](ast.literal_eval(each["default"])) for n, each in declared.items()}
 
 
 def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -75,14 +61,13 @@ def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, di
         typed["dataset"] = data.resolve_dataset(typed["dataset"], base=Path.cwd())
     given = {}
     for notebook, found in declared.items():
-        values = {name: _value(text, found[name], notebook) for name, text in typed.items() if name in found}
-        given[notebook] = {name: value for name, value in values.items() if value != found[name].default}
+        values = {name: _value(name, typed[name], type(found[name]), notebook) for name in typed if name in found}
+        given[notebook] = {name: value for name, value in values.items() if value != found[name]}
     return given
 
 
-def _value(text: str, parameter: Parameter, notebook: str) -> Any:
+def _value(name: str, text: str, kind: type, notebook: str) -> Any:
     try:
-        return pydantic.TypeAdapter(parameter.type).validate_strings(text)
+        return pydantic.TypeAdapter(kind).validate_strings(text)
     except pydantic.ValidationError:
-        kind = parameter.type.__name__
-        raise ConfigError(f"parameter {parameter.name} of {notebook} must be {kind}, got {text!r:.200}") from None
+        raise ConfigError(f"parameter {name} of {notebook} must be {kind.__name__}, got {text!r:.200}") from None

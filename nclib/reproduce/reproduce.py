@@ -5,15 +5,11 @@ that fails stops only what needs it; what is unchanged is not done again. A note
 that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
-
-import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
@@ -46,11 +42,6 @@ class Summary:
         """Whether every notebook is there."""
         return all(row.status in ("executed", "unchanged") for row in self.rows)
 
-    def text(self) -> str:
-        """A line a notebook, then one line for each failure."""
-        table = pd.DataFrame([asdict(row) for row in self.rows]).drop(columns="message").to_string(index=False)
-        return "\n".join([table, *(f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message)])
-
 
 def reproduce(
     names: Iterable[str] = (),
@@ -60,7 +51,6 @@ def reproduce(
     train: Literal["missing", "never", "finished"] = "missing",
     force: bool = False,
     scheduler: str | None = None,
-    minutes: float | None = None,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables: train what is missing, and draw each as soon as its runs are
@@ -78,8 +68,6 @@ def reproduce(
         those of `DRAW_A_PART` from the runs that are there, and fails one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
-    minutes : train for no longer than this, one seed of all notebooks before the next, in the order they are named;
-        then draw the notebooks whose runs are there. The next call goes on.
     echo : receives each line that is said.
 
     Raises
@@ -91,8 +79,6 @@ def reproduce(
     clock = time.monotonic()
     if scheduler and workers:
         raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers")
-    if minutes is not None and train != "missing":
-        raise ConfigError(f"--minutes limits training, and --train {train} forbids it; leave one of them out")
     if train not in runs.TRAIN:
         raise ConfigError(suggest(train, runs.TRAIN, "value of train"))
     profiles.get_profile(profile)
@@ -107,15 +93,16 @@ def reproduce(
         echo(f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
         with Drawing(tasks, profile, force, echo) as drawing:
             if train == "missing":
-                lacking = set(plan.index[~stored])
-                failed = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
+                failed = _train(configs, list(plan.index[~stored]), (workers, scheduler), drawing, echo)
             else:
                 failed = dict.fromkeys(plan.index[plan["state"] == "missing"], f"--train {train} forbids training it")
             rows = drawing.finish(failed)
-        summary = Summary(others, rows)
-        echo(summary.text())
-        echo(f"{duration(time.monotonic() - clock)} in all; results are in {paths.results(profile)}")
-    return summary
+        for row in [row for row in rows if row.message]:
+            echo(f"{row.status}: {row.notebook}: {row.message}")
+        unchanged = sum(row.status == "unchanged" for row in rows)
+        took = duration(time.monotonic() - clock)
+        echo(f"{took} in all, {unchanged} of {len(rows)} notebooks unchanged; results are in {paths.results(profile)}")
+    return Summary(others, rows)
 
 
 def chosen(names: Iterable[str]) -> list[str]:
@@ -141,8 +128,8 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
         declared = parameters(source(name))
         maker, configs = DRAWN_AS_FAR_AS_THERE.get(name, name), {}
         if maker in makers:
-            in_force = {key: parameter.default for key, parameter in declared.items()} | values
-            configs = {run_id(config): config for config in experiments.experiment(maker, profile, **given(in_force))}
+            found = experiments.experiment(maker, profile, **given(declared | values))
+            configs = {run_id(config): config for config in found}
         partly = maker != name or (train == "finished" and name in DRAW_A_PART)
         values |= {key: value for key, value in {"profile": profile, "train": train}.items() if key in declared}
         tasks.append(Task(name, values, *(({}, configs) if partly else (configs, {}))))
@@ -151,21 +138,19 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
 
 def _train(
     configs: Mapping[str, StoredConfig],
-    lacking: Set[str],
+    lacking: Sequence[str],
     where: tuple[int | None, str | None],
-    minutes: float | None,
     drawing: Drawing,
     echo: Callable[[str], None],
 ) -> dict[str, str]:
     """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason.
     `where` has workers and scheduler."""
     clock, wanted = time.monotonic(), [configs[run] for run in drawing.order()]
-    if minutes is not None:  # one seed of everything before the next
-        wanted = sorted(configs.values(), key=lambda config: config.seed)
     executor = place(*where, len(lacking)) if lacking else None
     echo(f"to train: {len(lacking)} runs" + (f", {executor} at once" if isinstance(executor, int) else ""))
     with progress_bar("training") as progress:
-        failed = runs.train_missing(wanted, executor, progress, minutes=minutes, stored=drawing.stored)
+        failed = runs.train_missing(wanted, executor, progress, stored=drawing.stored)
     failures = {run: short(message) for run, message in failed.items()}
-    echo(f"trained {len(lacking - failures.keys())} of {len(lacking)} runs in {duration(time.monotonic() - clock)}")
+    done = len(set(lacking) - failures.keys())
+    echo(f"trained {done} of {len(lacking)} runs in {duration(time.monotonic() - clock)}")
     return failures

@@ -45,9 +45,6 @@ def test_measure_prints_and_writes_the_table_of_a_network(own):
     assert row.split()[1] == "–"
     every = nclib("measure", f"{own}:load", "--layer", "all")
     assert every.exit_code == 0 and every.stdout.splitlines()[0].split() == ["metric", "0", "1", "2", "4.input"]
-    classes = nclib("measure", f"{own}:load", "--layer", "0", "--per-class", "--csv", "table.csv")
-    assert classes.exit_code == 0 and classes.stdout.splitlines()[0].split() == ["metric", "class", "0"]
-    assert set(pd.read_csv("table.csv")["class"].dropna()) == {0, 1, 2}
 
 
 def test_measure_takes_test_data_from_a_function_that_returns_them(own):

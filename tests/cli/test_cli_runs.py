@@ -1,4 +1,4 @@
-"""``nclib runs``: what it lists, shows, exports."""
+"""``nclib runs``: what it shows and exports."""
 
 from command import nclib
 from reproduction import write_notebook
@@ -6,15 +6,6 @@ from reproduction import write_notebook
 from nclib.engine import experiments, profiles, runs
 from nclib.engine.builders import build_config
 from nclib.engine.reference import reference_store
-from nclib.system import paths
-
-
-def test_runs_are_listed_finished_and_unfinished(stored):
-    unfinished = paths.runs() / "digits-balanced-deq-s0-0123.partial"
-    unfinished.mkdir()
-    lines = nclib("runs", "list").stdout.splitlines()
-    assert [line.split()[-1] for line in lines] == [*sorted(stored), "digits-balanced-deq-s0-0123"]
-    assert len(nclib("runs", "list", "s1").stdout.splitlines()) == 1
 
 
 def test_a_run_is_shown(stored):

@@ -75,7 +75,7 @@ TRAIN = ("train", "--profile", "smoke", "--model", "deq")
         TRAIN,
         (*TRAIN, "--cell", "my_cells:Cell"),
         ("measure", "my_cells:load"),
-        ("doctor",),
+        ("reproduce", "--list"),
         ("certify", "thm_b3"),
         pytest.param(("reproduce", "fig3", "--profile", "smoke", "--workers", "2"), marks=pytest.mark.slow),
         pytest.param(("reproduce", "fig1", "--profile", "smoke", "--workers", "1"), marks=pytest.mark.slow),

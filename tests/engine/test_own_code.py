@@ -229,7 +229,7 @@ def stored(folder):
 
 def test_reading_a_stored_run_imports_nothing(stored):
     run = run_id(stored)
-    assert run in nclib("runs", "list").stdout and "my_cells:Cell" in nclib("runs", "show", run).stdout
+    assert "my_cells:Cell" in nclib("runs", "show", run).stdout
     assert default_store().is_sound(run)
     assert runs.plan([stored])["state"].tolist() == ["stored"]
     assert nc.load_run(run).arrays and set(runs.ensure_runs([stored])["run_id"]) == {run}

@@ -280,18 +280,6 @@ def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
         _same_bits(run_id(config), undisturbed, default_store())
 
 
-# ---- a limited time
-
-
-def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(monkeypatch):
-    honest, store = training.learning_rate, default_store()
-    monkeypatch.setattr(training, "learning_rate", lambda *options: time.sleep(0.3) or honest(*options))
-    left = runs.train_missing(GRID, minutes=0.05, device="cpu")
-    assert set(left.values()) == {runs.OUT_OF_TIME}
-    assert [*left] == [run_id(config) for config in GRID if not store.has(run_id(config))]
-    assert any(store.checkpoint(run).path.exists() for run in left)
-
-
 # ---- interrupted (killed: test_survival.py)
 
 
@@ -300,7 +288,7 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
 
     _stop_after_two_epochs(config)
     store = default_store()
-    assert store.ids() == [] and store.unfinished() == [run_id(config)]
+    assert store.ids() == [] and store.partial(run_id(config)).is_dir()
     ensure_runs([config])
     record = store.open(run_id(config)).provenance
     assert record["facts"]["continued_from"] == [2]
@@ -323,6 +311,26 @@ def test_a_damaged_run_is_set_aside_and_trained_again(trained):
 
 
 # ---- without training
+
+
+def test_a_file_in_the_place_of_a_run_is_set_aside():
+    config, store = _config(), default_store()
+    store.root.mkdir(parents=True, exist_ok=True)
+    (store.root / run_id(config)).write_text("x")
+    with pytest.warns(DamageWarning, match="a file lay where"):
+        ensure_runs([config])
+    assert store.is_sound(run_id(config))
+
+
+def test_one_run_under_two_names_is_refused():
+    with pytest.raises(ConfigError, match="has two names"):
+        nc.plan([_config(), _config().replace(model=_config().model.replace(name="wide"))])
+
+
+def test_a_wrong_number_of_threads_is_named(monkeypatch):
+    monkeypatch.setenv("NCLIB_THREADS", "many")
+    with pytest.raises(ConfigError, match="NCLIB_THREADS='many'"):
+        jobs.worker_environment()
 
 
 def test_never_training_names_what_is_missing(trained):

@@ -3,7 +3,6 @@
 import re
 import time
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,9 +10,7 @@ import nclib as nc
 from companion import laboratory
 from companion.laboratory import compute, panels
 from nclib import training
-from nclib.config import ConfigError
 from nclib.engine.store import default_store
-from nclib.metrics import simplex_etf
 from nclib.models import build_solver
 from nclib.solver import fixed_point
 
@@ -53,8 +50,6 @@ def _until(condition, seconds=400):
 def test_every_panel_stands_without_any_run(isolated, monkeypatch, pictures):
     monkeypatch.setenv("NCLIB_ROOT", str(isolated))  # no tracked runs either
     assert "nclib train --profile smoke --model deq --K_A 3 --R 10 --seed 0\n" in _answer(laboratory.train("smoke"))
-    assert "type the name of a run" in _answer(laboratory.compare())
-    assert "Not drawn" in _answer(laboratory.three_classes())
     assert "predicted: plain iteration" in _answer(laboratory.one_image())
     assert all("data:image/png" in picture.data for picture in pictures) and pictures
 
@@ -101,14 +96,3 @@ def test_a_walk_is_what_the_solver_does_and_what_is_printed(name):
     if name in ("rotation", "shear"):
         point = torch.tensor([[1.0, 0.5]], dtype=torch.float64)
         assert torch.allclose(f(point), point)
-
-
-def test_three_classes_at_a_simplex_are_the_ideal_triangle():
-    means = simplex_etf(3, 6).numpy() @ np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
-    labels, rows = np.repeat([4, 7, 9], 5), np.zeros((10, 6))
-    rows[[4, 7, 9]] = 3 * means
-    seen = laboratory.class_triangle(means[np.repeat(range(3), 5)] + 5.0, labels, rows, [4, 7, 9])
-    assert np.allclose(seen.means, seen.ideal, atol=1e-12) and np.allclose(seen.weights, seen.means, atol=1e-12)
-    assert all(value < 1e-7 for value in seen.facts.values())
-    with pytest.raises(ConfigError, match="three different classes"):
-        laboratory.class_triangle(means, labels[::5], rows, [4, 4, 9])

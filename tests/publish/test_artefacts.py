@@ -95,11 +95,3 @@ def test_a_table_keeps_numbers_and_shows_text():
         "| model | accuracy |\n| --- | --- |\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
     )
     assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md"}
-
-
-@pytest.mark.parametrize("save, thing", [(artefacts.save_figure, figure), (artefacts.save_table, table)])
-@pytest.mark.parametrize("caption", ["", "Accuracy, 3 seeds.", "Quickly trained."])
-def test_a_caption_without_its_profile_is_refused_and_nothing_written(save, thing, caption):
-    with pytest.raises(ValueError, match="does not name the profile 'quick'"):
-        save(thing(), "f", caption, [], "quick")
-    assert not paths.results().exists()

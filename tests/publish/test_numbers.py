@@ -23,7 +23,7 @@ def test_a_changed_number_is_named_and_written(right, wrong, name):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("<!--n:fal-->1<!--/n-->", r"no number is named 'fal'; did you mean 'fall'\?"),
+        ("<!--n:fal-->1<!--/n-->", "no number is named 'fal'"),
         ("<!--n:fall-->1", r"<!--n:fall--> has no partner"),
         ("<!--n:fall-->1<!--/t-->", r"<!--n:fall--> has no partner"),
         ("<!--n:fall-->1 <!--n:fall-->1<!--/n-->", r"<!--n:fall--> has no partner"),

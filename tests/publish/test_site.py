@@ -10,7 +10,6 @@ from executed import cell, fill, fill_larger, needs_sphinx, write_notebook
 from links import Links
 
 from companion.site import build, explore, sources
-from nclib.publish.sites import ReportError
 
 NAMES = ["neural_collapse/fig3", "neural_collapse/fig4"]
 HOSTILE = "<svg/onload=alert(1)>"
@@ -76,7 +75,7 @@ def broken(site):
 
 
 def test_a_profile_without_notebooks_has_no_site():
-    with pytest.raises(ReportError, match="type: nclib reproduce --profile smoke"):
+    with pytest.raises(sources.ReportError, match="type: nclib reproduce --profile smoke"):
         build.build("smoke")
 
 

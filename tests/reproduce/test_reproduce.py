@@ -9,7 +9,7 @@ from reproduction import DRAW, figure, run_of, write_notebook
 
 from nclib import data
 from nclib.config import ConfigError
-from nclib.engine import jobs, runs
+from nclib.engine import jobs
 from nclib.engine.store import default_store
 from nclib.reproduce import drawing, reproduce
 from nclib.system import other_parameters, paths
@@ -24,7 +24,6 @@ from nclib.system import other_parameters, paths
         ({"overrides": ["dataset=digit"]}, "Did you mean 'digits'"),
         ({"profile": "smok"}, "Did you mean 'smoke'"),
         ({"train": "nver"}, "Did you mean 'never'"),
-        ({"minutes": 5.0, "train": "never"}, "leave one of them out"),
     ],
 )
 def test_a_bad_call_is_refused_before_any_training(bench, options, message):
@@ -53,18 +52,6 @@ def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
     assert "1 of its 2 runs" in summary.rows[0].message and "lower lr" in summary.rows[0].message
     bench.broken.clear()
     assert bench.reproduce().ok and bench.trained[run_of(1)] == 1
-
-
-def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
-    figure("neural_collapse/fig1")
-    figure("neural_collapse/fig2")
-    write_notebook("walkthrough/01", "x = 1")
-    clock = time.monotonic
-    monkeypatch.setattr(runs.time, "monotonic", lambda: clock() + 100 * (sum(bench.trained.values()) >= 2))
-    summary = bench.reproduce("fig2", "fig1", "walkthrough", minutes=1)
-    assert list(bench.trained) == [run_of(0), run_of(1)]  # by seed, although fig2 was named first
-    assert [row.status for row in summary.rows] == ["unfinished", "executed", "executed"] and not summary.ok
-    assert "the minutes given were over; the same command goes on" in summary.rows[0].message
 
 
 def test_never_training_uses_what_is_there(bench):
@@ -226,13 +213,13 @@ def test_an_edit_of_the_code_draws_everything_again(bench, monkeypatch):
     assert bench.reproduce().rows[0].status == "executed"
 
 
-def test_summaries_are_executed_last_in_their_order_and_again_when_a_table_changed(bench, monkeypatch):
+def test_the_summary_waits_for_its_folder_and_is_executed_again_when_a_table_changed(bench, monkeypatch):
     order = []
     monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or bench.execute(name, *rest))
-    for name in (*reversed(drawing.SUMMARIES), "neural_collapse/table9"):
+    for name in (drawing.SUMMARY, "neural_collapse/table9", "walkthrough/01"):
         figure(name)
     bench.reproduce()
-    assert order == ["neural_collapse/table9", *drawing.SUMMARIES]
+    assert order.index(drawing.SUMMARY) > order.index("neural_collapse/table9")
     assert {row.status for row in bench.reproduce().rows} == {"unchanged"}
     write_notebook("neural_collapse/table9", DRAW.format(name="neural_collapse/table9").replace("1.0", "2.0"))
     bench.reproduce("table9")

@@ -50,3 +50,10 @@ def test_overrides_are_absolute_and_each_moves_one_root(tmp_path, monkeypatch):
     assert paths.published() == PROJECT / "data" / "published"
     monkeypatch.setenv("NCLIB_DATA", "")
     assert paths.data() == PROJECT / "data"
+
+
+def test_results_of_other_parameters_stay_among_the_results(monkeypatch):
+    for name in ("../..", "..", "/tmp", "a/b"):
+        monkeypatch.setenv("NCLIB_WITH", name)
+        with pytest.raises(NotADirectoryError, match="NCLIB_WITH"):
+            paths.results("quick")
