@@ -1,5 +1,6 @@
 """The answer under a claim: the verdicts of a notebook in a small table, the same in the notebook and on its page."""
 
+import textwrap
 import time
 
 from nclib.publish import scorecard
@@ -9,6 +10,8 @@ from nclib.system import words
 _SHOWN = ["item", "verdict", "scale", "regenerated", "interval", "seeds", "settings_found", "settings_planned"]
 _SHOWN += ["printed", "remark", "rows"]
 _MOST_LINES = 5
+_MOST_LETTERS = 90
+"""Of a cell of the answer; the tables below it have the whole text."""
 WAITING = "The answer appears here once the tables below have been computed."
 _began: dict[str, float] = {}
 """When the answer of each notebook of this process was asked for."""
@@ -41,6 +44,10 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Readable | None:
     ).sort_values(["named", "idle", "tone", "rows"], ascending=[False, True, True, False], ignore_index=True)
     shown = ranked[ranked["named"] | ~ranked.duplicated(["verdict", "scale"])][_SHOWN].head(_MOST_LINES)
     scales = [f"{scale} scale: {words.SCALES[scale]}" for scale in dict.fromkeys(claims["scale"]) if scale]
+    for column in ("regenerated", "remark"):
+        shown[column] = [
+            textwrap.shorten(str(text), _MOST_LETTERS, placeholder=" …") for text in shown[column].fillna("")
+        ]
     return readable(shown.mask(shown.eq("")).dropna(axis="columns", how="all"), note="; ".join(scales))
 
 

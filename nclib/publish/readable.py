@@ -33,7 +33,8 @@ def claim_first(table: pd.DataFrame) -> pd.DataFrame:
     """The same columns, without those that are for programs: where and what is claimed, the verdict and its scale, the
     numbers, remarks and records. Where more settings are planned than found, it says so."""
     if "settings_planned" in table:
-        found = [f"{a:.0f} of {b:.0f}" for a, b in zip(table["settings_found"], table["settings_planned"], strict=True)]
+        counts = zip(table["settings_found"], table["settings_planned"], strict=True)
+        found = ["" if pd.isna(a) else f"{a:.0f} of {b:.0f}" for a, b in counts]
         table = table.assign(settings_found=found)
     table = table.drop(columns=["id", "lead", "saved", "settings_planned"], errors="ignore")
     first = [name for name in _FIRST if name in table]

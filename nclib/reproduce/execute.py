@@ -4,8 +4,6 @@ papermill executes it, with an engine that runs the cells by IPython in this pro
 server that has loaded torch, pandas and the rest once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -147,7 +147,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
         exec(compile(text, name, "exec"), namespace)
         assert not (name.startswith("walkthrough/") and plt.get_fignums()), "shown without words: use plotting.picture"
         if is_parameters:
-            namespace["profile"] = "smoke"
+            namespace |= {"profile": "smoke", "train": "missing"}
     plt.close("all")
     assert [pair for fig in shown for ax in fig.axes for pair in confusable(ax)] == []
     sidecars = [path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)]
