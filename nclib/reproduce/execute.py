@@ -24,8 +24,10 @@ from nclib.system import paths, plugins, processes, provenance
 from nclib.system.files import sha256, write_atomic
 from nclib.system.terminal import short
 
-_LOADED = ("IPython.core.interactiveshell", "papermill", "sklearn.manifold", "scipy.stats")
-_LOADED += ("nclib.publish.notes", "nclib.publish.plotting", "nclib.evaluation")
+# Modules, since packages with lazy names load nothing; not the inline backend, which wants to find IPython running.
+_LOADED = ("IPython.core.interactiveshell", "papermill", "torch._dynamo", "sklearn.datasets", "sklearn.manifold")
+_LOADED += ("matplotlib.backends.backend_pdf", "nclib.evaluation", "nclib.publish.notes")
+_LOADED += ("nclib.publish.plotting.lines", "nclib.publish.plotting.matrices", "nclib.publish.plotting.display")
 _INLINE = "module://matplotlib_inline.backend_inline"
 _context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _running: set[Any] = set()
