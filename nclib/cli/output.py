@@ -31,7 +31,7 @@ def print_frame(frame: "pd.DataFrame") -> None:
     typer.echo(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
 
 
-def final_metrics(run: StoredRun) -> pd.DataFrame:
+def final_metrics(run: "StoredRun") -> "pd.DataFrame":
     """The last logged value of every metric of a run: metric, then one column for each split."""
     from nclib.engine.verification import final_values
 
