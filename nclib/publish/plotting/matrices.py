@@ -83,8 +83,9 @@ def embedding(
     for k in classes:
         name = str(k) if class_names is None else class_names[k]
         weight = "bold" if k in minority else "normal"
-        style = {"fontsize": 7, "fontweight": weight, "ha": "center", "va": "center", "path_effects": _HALO}
-        ax.text(*np.median(points[labels == k], axis=0), name, zorder=6, **style)
+        style = {"fontsize": 7, "fontweight": weight, "ha": "center", "va": "bottom", "path_effects": _HALO}
+        place = np.median(points[labels == k], axis=0)
+        ax.annotate(name, place, (0, 4), textcoords="offset points", zorder=6, **style)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     if minority:
