@@ -26,6 +26,7 @@ class Wrong(TanhCell):
     def forward(self, z, x):
         if self.fault == "buffer" and torch.is_grad_enabled():
             self.gain.mul_(0.5)
+        z = z.detach() if self.fault == "detach" else z
         return torch.tanh(self.gain.clone() * z @ self.w.T + x @ self.u.T)
 
 
@@ -64,6 +65,13 @@ BAD = {
         lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(nc.FixedPointIteration(1e-8, 1))),
         {"gradient"},
     ),
+    "backward solve, slow": (
+        lambda: nc.DEQ(
+            lambda z, x: 0.95 * z.roll(1, 1) + x, nc.Broyden(1e-5, 99), nc.Implicit(nc.FixedPointIteration(1e-5, 3))
+        ),
+        {"gradient"},
+    ),
+    "detach in the cell": (lambda: nc.DEQ(Wrong("detach"), nc.Anderson()), {"gradient"}),
     "a buffer that changes": (lambda: nc.DEQ(Wrong("buffer"), nc.Anderson()), {"gradient"}),
 }
 
