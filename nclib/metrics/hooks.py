@@ -73,7 +73,7 @@ class Reader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
                 self.size = len(labels)
-                self.calls = {}  # of layers that may be the classifier, of each call: input, output, ``given``, ``count``
+                self.calls = {}  # of layers that may be the classifier, by call: input, output, ``given``, ``count``
                 self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
                 output = _forward(self.model, inputs)
                 yield self._read(output, labels)
