@@ -187,7 +187,7 @@ class OwnNetwork(Classifier):
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
-        self.classifier = linear
+        self.classifier, self.last = linear, name
 
     def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
         return x.to(self.classifier.weight.dtype), None
@@ -356,7 +356,9 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             if whole and not torch.allclose(
                 _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()(x), model.classifier(value), atol=1e-4
             ):
-                said = f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits"
+                said = (
+                    f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the logits"
+                )
                 raise ConfigError(f"{said}; or its initial weights do not follow from PyTorch's random state")
             model.train()(images)
         except ConfigError:

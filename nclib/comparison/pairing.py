@@ -214,10 +214,10 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
     if len(twice := runs[runs.duplicated(_RUN)]):
         raise ValueError(f"run {twice.iloc[0]['run_id']} has rows with different seeds, settings or options")
     options = [(name, runs[name]) for name in runs if name not in (*KEYS, "protocol")]
-    if "protocol" in runs:  # that of stored runs leaves out what only one network has; what is absent from it is unset
+    if "protocol" in runs:  # what is absent from it is unset
         known = [json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"]]
         options += [
-            (name, values.where(values.notna(), "none").map(str)) for name, values in pd.DataFrame(known).items()
+            (name, values.where(values.notna(), "none").map(str)) for name, values in pd.json_normalize(known).items()
         ]
     for name, values in options:
         if values.nunique(dropna=False) == 1:
@@ -230,7 +230,8 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
             found = found.where(found.notna(), "none")
             if len(other := found[found != found.iloc[0]] if len(found) else found):
                 first, second = (runs["run_id"][one.index[0]] for one in (found, other))
-                said = f"{name} {found.iloc[0]} and {other.iloc[0]}"
+                seeds = sorted({*map(int, runs["seed"][other.index])})
+                said = f"{name} {found.iloc[0]} and {other.iloc[0]} (seeds {seeds})"
                 raise ValueError(f"runs {first} and {second} cannot be compared: {said}; is the column needed?")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nclib.deq.cell import State, flat_rows, in_one_tensor
+from nclib.deq.cell import State, flat_rows, in_one_tensor, vjp
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
@@ -94,7 +94,9 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
-        - ``gradient``: the cell changes while gradients are recorded; or the layer's gradient differs from
+        - ``gradient``: the cell changes while gradients are recorded; or its derivative by z, along one direction, is
+          more than 10 % off that of finite differences, where these settle, as with ``detach()`` in the cell; or a row
+          misses the tolerance of the backward solve of ``Implicit()``; or the layer's gradient differs from
           backpropagation through 100 plain steps at z* by more than 10 % with ``Implicit``, by 90° or more with a rule
           that approximates. It is not judged where 50 steps give another gradient, as above a spectral radius of 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
@@ -124,7 +126,7 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.no_grad(), forked, autocast_of(x)():
         layer = copy.deepcopy(layer, _computed(layer))
-        layer.return_solution, layer.on_failure = True, "ignore"
+        layer.return_solution, layer.on_failure, layer.last_backward = True, "ignore", None
         x, *args = (t.detach().clone() for t in (x, *args))
         start = layer.start(x) if z0 is None else z0
         own = layer.forward(x, start, args)[1]
@@ -275,15 +277,35 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
         recorded = rows.f(z.detach().requires_grad_()).detach()
     if float(_apart(recorded, still).max()) > REPEATED:
         return {"ok": False, "says": "The cell changes while gradients are recorded: a buffer of it, for instance."}
+    if (off := _derivative(rows, z, random)) > WRONG:
+        says = f"The cell's derivative by z is {off:.0%} off that of finite differences; does it detach() z?"
+        return {"ok": False, "says": says, "error_of_cell": off}
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
     rules = (None, Unrolled(PLAIN // 2), Unrolled(PLAIN))
     ours, half, plain = (torch.cat([t.flatten() for t in rows.gradients(z, along, each)] or [z[:0]]) for each in rules)
+    exact, backward = isinstance(rule, Implicit) and rule.steps is None, rows.layer.last_backward
+    if exact and backward is not None and (lost := int((~backward.converged).sum())):
+        worst = float(backward.residual.max())
+        says = f"The backward solve misses its tolerance on {lost} of {len(z)} rows; the worst ends at {worst:.1e}."
+        return {"ok": False, "says": says, "rows_lost": lost, "worst_residual": worst}
     if not len(plain) or float(_apart(half[None], plain[None])) > SAME or not plain.isfinite().all():
         return {"ok": None, "says": "Not judged: nothing takes a gradient, or that of plain steps does not settle."}
     error, cosine = float(_apart(ours[None], plain[None])), float(torch.cosine_similarity(ours, plain, dim=0))
-    exact = isinstance(rule, Implicit) and rule.steps is None
     says = f"The gradient is {error:.1%} off that of {PLAIN} plain steps at z*, with cosine {cosine:.2f}."
     return {"ok": error <= WRONG or (not exact and cosine > 0), "says": says, "error": error, "cosine": cosine}
+
+
+def _derivative(rows: _Rows, z: Tensor, random: torch.Generator) -> float:
+    """By how much uᵀ∂f/∂z·v of autograd misses ‖u‖², where u is ∂f/∂z·v of finite differences; relative to that, and 0
+    where u depends on the size of the step, by rounding or kinks."""
+    v, step = _noise(z, random), torch.finfo(z.dtype).eps ** (1 / 3)
+    wide, u = ((rows.f(z + h * v) - rows.f(z - h * v)) / (2 * h) for h in (2 * step, step))
+    with torch.enable_grad():
+        at = z.detach().requires_grad_()
+        value = rows.f(at)
+    size, found = u.double().square().sum(), (vjp(value, at, u).double() * v).sum()
+    settled = torch.linalg.vector_norm(wide - u) <= SAME * torch.linalg.vector_norm(u)
+    return float((found / size - 1).abs()) if settled and size > 0 else 0.0
 
 
 def _cost(rows: _Rows) -> dict[str, Any]:

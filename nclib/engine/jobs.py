@@ -328,4 +328,4 @@ class Grid:
             self.stored(run)
 
     def _report(self, part: float = 0.0) -> None:
-        self.progress(self.ended + part, len(self.configs), f"{self.ended} of {len(self.configs)} runs")
+        self.progress(self.ended + part, len(self.configs), f"{int(self.ended + part)} of {len(self.configs)} runs")

@@ -377,18 +377,18 @@ def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def protocol(config: Mapping[str, Any]) -> str | None:
-    """How a run was made, apart from its setting, its seed and what tells two networks apart: version and number of
-    images, width, training, as JSON. Runs that are compared must agree in it (`nclib.pairs`). None for other kinds."""
+    """How a run was made, apart from its setting and its seed: version and number of images, network, training, as
+    JSON. Runs that are compared must agree in it; in what tells two networks apart, those of one network
+    (`nclib.pairs`). None for other kinds."""
     config = config.get("base", config)
     if config.get("kind") != "classifier":
         return None
-    kept = {f"model.{name}": config["model"].get(name) for name in ("width", "feature_norm", "head")}
-    for part, left_out in _NOT_SHARED.items():
-        kept |= {f"{part}.{name}": value for name, value in config[part].items() if name not in left_out}
+    parts = ((part, name, value) for part in ("data", "model", "train") for name, value in config[part].items())
+    kept = {f"{part}.{name}": value for part, name, value in parts if name not in _NOT_SHARED}
     return json.dumps({name: value for name, value in kept.items() if value is not None}, separators=(",", ":"))
 
 
-_NOT_SHARED = {"data": ("imbalance", "num_majority", "ratio"), "train": ("log_every", "jacobian_reg", "nc_on_test")}
+_NOT_SHARED = ("imbalance", "num_majority", "ratio", "log_every", "jacobian_reg", "nc_on_test")
 """What belongs to the setting, to the evaluation or to one network alone."""
 
 

@@ -40,7 +40,8 @@ class Reader:
         self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
-        self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
+        inside = {part for m in self.names_of if hasattr(m, "last_solution") for part in m.modules()}  # of many calls
+        self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear) and m not in inside}
         if self.named:
             self.heads = {} if classifier is None else self._head_named(classifier)
         self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
@@ -80,7 +81,7 @@ class Reader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
                 self.size = len(labels)
-                self.calls = {}  # of layers that may be the classifier: input, output, how many of ``given`` before
+                self.calls = {}  # of layers that may be the classifier, by call: input, output, ``given``, ``count``
                 self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
                 output = _forward(self.model, inputs)
                 yield self._read(output, labels)
@@ -90,9 +91,9 @@ class Reader:
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         name = self.heads[module]
         if self.head in ("", name) and isinstance(output, Tensor) and (output.ndim == 2 or self.named):
-            self.calls.pop(name, None)
             given = next(tensors((*args, *kwargs.values()))).detach().clone()  # a later layer may work in place
-            self.calls[name] = given, output.detach().clone(), len(self.given)
+            call = given, output.detach().clone(), dict(self.given), dict(self.count)
+            self.calls[name] = [*self.calls.pop(name, ()), call]
 
     def _keep(self, end: str, module: nn.Module, args: tuple, value: Any) -> None:
         """Keep what a module returned or, end=".input", was given. Of a module with one name the last call is kept, of
@@ -151,12 +152,12 @@ class Reader:
             self._settle(output, returned)
         returned = [x for x in returned if x.shape[1] == self.num_classes]
         if not self.head:
-            logits, outputs = returned[0] if returned else None, self._outputs(len(self.given))
+            logits, outputs = returned[0] if returned else None, self._outputs(self.given, self.count)
         elif self.head not in self.calls:
             raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
         else:
-            given, of_head, before = self.calls[self.head]
-            logits, outputs = self._predicted(of_head, returned, first), self._outputs(before)
+            logits, (given, _, *before) = self._predicted(self.calls[self.head], returned, first)
+            outputs = self._outputs(*before)
             if self.found or not self.pools:
                 own = f"{self.head}.input"
                 outputs[own] = self._pooled(given, self.pool, own, self.modules[self.head])
@@ -174,16 +175,22 @@ class Reader:
 
     def _settle(self, output: Any, returned: list[Tensor]) -> None:
         """After the first batch: the number of classes and the classifier."""
-        if self.num_classes is None:
-            alone = output.get("logits") if isinstance(output, Mapping) else output
-            widths = [1, *(out.shape[1] for _, out, _ in self.calls.values())]
-            self.num_classes = alone.shape[1] if isinstance(alone, Tensor) and alone.ndim == 2 else widths[-1]
-            if self.num_classes < 2:
-                raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
-        names = [name for name, (_, out, _) in self.calls.items() if self.named or out.shape[1] == self.num_classes]
-        names = [name for name in names if any(_alike(x, self.calls[name][1]) for x in returned)] or names
+        alone = output.get("logits") if isinstance(output, Mapping) else output
+        if self.num_classes is None and isinstance(alone, Tensor) and alone.ndim == 2:
+            self.num_classes = alone.shape[1]
+        widths = {name: calls[-1][1].shape[1] for name, calls in self.calls.items()}
+        names = [name for name in widths if self.named or self.num_classes in (None, widths[name])]
+        ends = [name for name in names if any(_alike(x, out) for x in returned for _, out, *_ in self.calls[name])]
+        if self.num_classes is None:  # features that are returned too are the input of the classifier
+            taken = [given for name in ends for given, *_ in self.calls[name]]
+            ends = [name for name in ends if not any(_alike(self.calls[name][-1][1], given) for given in taken)]
+            names = names[-1:]
+        names = ends or names
         if len(names) > 1:
-            raise ValueError(f"{names} have {self.num_classes} outputs each: pass classifier= one of them, or None")
+            raise ValueError(f"each of {names} may be the classifier: pass classifier= one of them, or None")
+        self.num_classes = self.num_classes or (widths[names[0]] if names else 1)
+        if self.num_classes < 2:
+            raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
         unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
         if not self.named and not names and (unseen or any(x.shape[1] == self.num_classes for x in returned)):
             name = repr(unseen[-1]) if unseen else "…"
@@ -192,30 +199,36 @@ class Reader:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
 
-    def _outputs(self, before: int) -> dict[str, Tensor]:
-        """What each layer gave that was called ``before`` the classifier, where the layers were found: others hold it,
-        or work on its logits. A module that was called as often as it has names has one call under each, and else the
-        last one under all."""
-        outputs = {}
-        for (module, end, call), h in list(self.given.items())[: before if self.found else None]:
+    def _outputs(self, given: dict[tuple, Tensor], count: dict[tuple, int]) -> dict[str, Tensor]:
+        """What each layer had given, in ``count`` calls, when the classifier was called; of named layers also later,
+        where found ones hold the classifier, or work on its logits. A module that was called as often as it has names
+        has one call under each, and else the last one under all."""
+        outputs, (given, count) = {}, (given, count) if self.found else (self.given | given, self.count)
+        for (module, end, call), h in given.items():
             names = [f"{name}{end}" for name in self.names_of[module]]
-            calls = self.count[module, end]
+            calls = count[module, end]
             here = names[call - 1 : call] if len(names) in (1, calls) else names if call == calls else []
             wanted = [name for name in here if name in self.pools and name not in self.left]
             outputs |= dict.fromkeys(wanted[:1] if self.found else wanted, h)
         return outputs
 
-    def _predicted(self, own: Tensor, returned: list[Tensor], first: bool) -> Tensor | None:
-        """What the network makes of the outputs of its classifier: that may change the prediction."""
+    def _predicted(self, calls: list[tuple], returned: list[Tensor], first: bool) -> tuple[Tensor | None, tuple]:
+        """What the network makes of the outputs of its classifier, which may change the prediction; and which call of
+        the classifier it returns."""
+        own = calls[-1][1]
         if own.shape != (self.size, self.num_classes):
-            return returned[0] if returned else None
+            return returned[0] if returned else None, calls[-1]
         if not returned:
-            return own
-        logits = next((x for x in returned if _alike(x, own)), returned[0])
-        if first and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
+            return own, calls[-1]
+        found = ((x, call) for x in returned for call in reversed(calls) if _alike(x, call[1]))
+        logits, call = next(found, (returned[0], None if len(calls) > 1 else calls[0]))
+        if call is None:
+            said = f"{self.head!r} is called {len(calls)} times, and what it gives is not returned as it is"
+            raise ValueError(f"{said}, so that the classifier's call is not known: pass classifier=None")
+        if first and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
-        return logits
+        return logits, call
 
     @contextmanager
     def _failures_told(self) -> Iterator[None]:

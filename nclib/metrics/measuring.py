@@ -109,7 +109,7 @@ def measure(
     ------
     ValueError
         A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
-        do not fit, NaN or infinite features or logits, several layers that may be the classifier.
+        do not fit, NaN or infinite features or logits, several layers, or calls of one, that may be the classifier.
     ImportError
         pandas is not installed.
 
@@ -135,13 +135,13 @@ def measure(
     left out, and so is a block whose features are those of the classifier's input: they are listed once, as
     "NAME.input".
 
-    A module that is called several times in one forward pass, such as a tied cell, is measured at its last call; one
-    that stands under several names and is called as often, such as a single ReLU in an ``nn.Sequential``, at each call
-    under one name. Of a tuple that a layer returns the first tensor is taken, of a mapping ``last_hidden_state`` or
-    else the first tensor; of one that the network returns ``logits`` or else the first tensor (B, K). Feature maps are
-    (B, C, …) or (B, …, D), as the channels and features of the layer's own modules show, or else those of the network.
-    Where they do not show it, and for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one
-    block, measured at its equilibrium.
+    A classifier that is called several times in one forward pass is measured at the call whose output is returned, and
+    another module, such as a tied cell, at its last call before that; one that stands under several names and is called
+    as often, such as a single ReLU in an ``nn.Sequential``, at each call under one name. Of a tuple that a layer
+    returns the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor; of one that the
+    network returns ``logits`` or else the first tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels
+    and features of the layer's own modules show, or else those of the network. Where they do not show it, and for
+    layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, measured at its equilibrium.
 
     Sources of what is measured on test data: Papyan, Han & Donoho 2020 (nearest class mean), Galanti, György & Hutter
     2022 (CDNV), Hui, Belkin & Nakkiran 2022 (weak and strong collapse on test data).

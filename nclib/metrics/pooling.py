@@ -31,7 +31,7 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module) -> bool | Non
     if first != last:
         return last
     elsewhere = _shown(x, network)
-    if (first and last) or (x.ndim == 3 and all(elsewhere)):
+    if (first and last) or (all(elsewhere) and (x.ndim == 3 or x.shape[1] == x.shape[-1])):
         return None
     if any(elsewhere):  # a map whose width is by chance that of some linear layer stays a map
         return not elsewhere[0]

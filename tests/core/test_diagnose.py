@@ -26,6 +26,7 @@ class Wrong(TanhCell):
     def forward(self, z, x):
         if self.fault == "buffer" and torch.is_grad_enabled():
             self.gain.mul_(0.5)
+        z = z.detach() if self.fault == "detach" else z
         return torch.tanh(self.gain.clone() * z @ self.w.T + x @ self.u.T)
 
 
@@ -54,9 +55,12 @@ BAD = {
         {"starts"},
     ),
     "expansive, Broyden": (lambda: nc.DEQ(Expansive(), nc.Broyden(1e-6)), {"spectral_radius"}),
-    "expansive, plain": (lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()), {"converged", "spectral_radius"}),
+    "expansive, plain": (
+        lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()),
+        {"converged", "spectral_radius", "gradient"},
+    ),
     "loose": (lambda: nc.DEQ(lambda z, x: 0.9 * z.flip(1) + x, nc.Anderson(tol=0.3)), {"gradient"}),
-    "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged"}),
+    "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged", "gradient"}),
     "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
     "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
     "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - z.mean(0)) + x, nc.Anderson()), {"map"}),
@@ -64,6 +68,13 @@ BAD = {
         lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(nc.FixedPointIteration(1e-8, 1))),
         {"gradient"},
     ),
+    "backward solve, slow": (
+        lambda: nc.DEQ(
+            lambda z, x: 0.95 * z.roll(1, 1) + x, nc.Broyden(1e-5, 99), nc.Implicit(nc.FixedPointIteration(1e-5, 3))
+        ),
+        {"gradient"},
+    ),
+    "detach in the cell": (lambda: nc.DEQ(Wrong("detach"), nc.Anderson()), {"gradient"}),
     "a buffer that changes": (lambda: nc.DEQ(Wrong("buffer"), nc.Anderson()), {"gradient"}),
 }
 

@@ -283,7 +283,7 @@ def test_two_heads_are_asked_for_and_not_guessed():
     x = normal(60, 8)
     for output in (lambda h, a, b: (a, b), lambda h, a, b: (a + b) / 2, lambda h, a, b: h):
         net = several(output)
-        with pytest.raises(ValueError, match=r"\['a', 'b'\] have 4 outputs each: pass classifier="):
+        with pytest.raises(ValueError, match=r"\['a', 'b'\] may be the classifier: pass classifier="):
             nc.measure(net, batches(x), num_classes=K)
         assert "a.input" in set(nc.measure(net, batches(x), num_classes=K, classifier="a")["layer"])
     for output in (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a}):
@@ -291,6 +291,44 @@ def test_two_heads_are_asked_for_and_not_guessed():
         assert torch.equal(nc.features(net, batches(x), num_classes=K).w, net.a.weight)
     chain = nn.Sequential(nn.Linear(8, K), nn.ReLU(), nn.Linear(K, K))  # wide layers before are no heads
     assert torch.equal(nc.features(chain, batches(x)).w, chain[2].weight)
+
+
+def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
+    x = normal(60, 8)
+    for output in (lambda a, b: a, lambda a, b: (a, b), lambda a, b: {"early": [b], "logits": a}, lambda a, b: a + b):
+        net = Net(
+            lambda net, x, output=output: output(net.head(net.body(x)), net.head(net.body(x + 1))),
+            body=nn.Linear(8, 16),
+            head=nn.Linear(16, K),
+        )
+        if output(1, 1) == 2:
+            with pytest.raises(ValueError, match=r"'head' is called 2 times.*: pass classifier=None"):
+                nc.measure(net, batches(x))
+            continue
+        h, table = net.body(x).detach(), nc.measure(net, batches(x))
+        logits = net.head(h).detach()
+        for layer in (None, "body", "head.input"):
+            found = nc.features(net, batches(x), layer)
+            torch.testing.assert_close((found.h, found.logits), (h, logits))
+        assert listed(table) == ["head.input"]
+        assert values(table, "head.input")["accuracy"] == (logits.argmax(1) == LABELS).double().mean()
+
+
+def test_a_projection_that_is_returned_too_is_not_taken_for_the_classifier():
+    def network(output):
+        return Net(
+            lambda net, x: output(h := net.body(x), net.fc(h), net.projection(h)),
+            body=nn.Linear(8, 16),
+            fc=nn.Linear(16, K),
+            projection=nn.Linear(16, 6),
+        )
+
+    for output in (lambda h, a, p: (a, p), lambda h, a, p: {"out": a, "z": p}):
+        with pytest.raises(ValueError, match=r"\['fc', 'projection'\] may be the classifier: pass classifier="):
+            nc.measure(network(output), batches(normal(60, 8)))
+    for output in (lambda h, a, p: (a, F.normalize(p)), lambda h, a, p: (h, a)):
+        net = network(output)
+        assert torch.equal(nc.features(net, batches(normal(60, 8))).w, net.fc.weight)
 
 
 def test_a_compiled_network_that_has_run_is_measured_as_it_is(cnn):

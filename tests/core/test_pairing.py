@@ -194,7 +194,7 @@ REFUSED = {
     "protocols": (differ("protocol", *JSON[:2]), "model.width 16 and 64"),
     "protocol with more": (differ("protocol", JSON[0], JSON[2]), "data.n_max .* and none"),
     "protocol of one network": (put("protocol", JSON[0]), "model.width none and 16"),
-    "protocol that nests": (differ("protocol", '{"train":{"lr":1}}', '{"train":{"lr":2}}'), "train {'lr': 1} and"),
+    "protocol that nests": (differ("protocol", '{"train":{"lr":1}}', '{"train":{"lr":2}}'), r"train\.lr 1 and 2"),
     "rate of the networks": (differ("model.lr", 1, 2), "model.lr 1 and 2"),
     "dataset missing": (put("dataset", np.nan, seed=0), "dataset is empty"),
     "dataset with a space": (
@@ -202,6 +202,10 @@ REFUSED = {
         "dataset is written in two ways",
     ),
     "R written in two ways": (lambda f: f.assign(K_A=3, R=f["R"] + 1e-7 * (f["K_A"] == 5)), "R is written in two ways"),
+    "solver of seeds": (
+        differ("protocol", '{"model.solver":{"tol":0.1}}', '{"model.solver":{"tol":0.2}}', "seed", 1),
+        r"model\.solver\.tol 0\.1 and 0\.2 \(seeds \[1\]\)",
+    ),
     "protocol in words": (differ("protocol", "ours", "theirs"), "protocol ours and theirs"),
 }
 for name in ("model.width", "train.weight_decay", "profile", "width", "epochs", "batch_size", "lr", "recipe", "commit"):

@@ -47,6 +47,8 @@ def test_maps_with_channels_last_are_averaged_over_positions():
     h = nc.features(net, batches(IMAGES), "blocks.0").h
     full = nc.features(net, batches(IMAGES), "blocks.0", lambda h: h.flatten(1)).h
     torch.testing.assert_close(h, full.reshape(len(h), -1, 6).mean(1))
+    with pytest.raises(ValueError, match=r"\(25, 6, 6, 6\), which may be .*: pass a function"):
+        nc.features(net, batches(IMAGES[:, :, :12]), "blocks.0.2")
 
 
 def test_tokens_after_a_convolution_have_their_features_last():

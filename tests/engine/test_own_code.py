@@ -6,12 +6,13 @@ import sys
 
 import pytest
 from command import nclib
+from tidy import rows, stack
 
 import nclib as nc
 from nclib import models
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import jobs, runs
-from nclib.engine.store import default_store, tidy
+from nclib.engine.store import default_store, protocol, tidy
 from nclib.publish import notes
 from nclib.system import own_code
 
@@ -121,7 +122,7 @@ def test_a_configuration_read_back_looks_nothing_up(folder):
         (lambda: cell("Narrow"), r"Narrow at a state returns \(2, 2, 1, 1\).*tensor of shape \(2, 16, 1"),
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
-        (lambda: network("softmax"), "does not return what its last torch.nn.Linear gives"),
+        (lambda: network("softmax"), "does not return what '1', its last torch.nn.Linear, gives"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
     ],
 )
@@ -183,6 +184,20 @@ def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(fol
     (folder / "my_cells.py").write_text(SOURCE + "# again\n")
     with pytest.warns(jobs.CodeChanged, match="changed after"):
         runs.ensure_runs([cell()])
+
+
+def test_runs_of_changed_code_are_not_pooled(folder):
+    frame = stack(*(rows("nc1", model=m, seed=s, values=[s + 1.5]) for m in ("explicit", "deq") for s in range(3)))
+    first = cell(solver={"method": "broyden"})
+    (folder / "my_cells.py").write_text(SOURCE + "# changed\n")
+    changed = {"source": r"model\.source \w+ and \w+", "tol": r"model\.solver\.tol 0\.001 and 0\.3"}
+    others = {"source": cell(), "tol": first.replace(model=first.model.replace(solver={"tol": 0.3}))}
+    for name, said in changed.items():
+        of = {seed: protocol((others[name] if seed == 2 else first).canonical()) for seed in range(3)}
+        plain = protocol(RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(width=2)).canonical())
+        each = [plain if model == "explicit" else of[seed] for model, seed in zip(frame.model, frame.seed, strict=True)]
+        with pytest.raises(ValueError, match=rf"{said} \(seeds \[2\]\)"):
+            nc.pairs(frame.assign(protocol=each), "nc1", "test")
 
 
 def test_two_cells_of_ones_own_are_told_apart_by_their_names(folder):

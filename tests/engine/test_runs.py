@@ -90,7 +90,7 @@ def test_runs_are_trained_once(trained):
     told = []
     frame = ensure_runs(configs, progress=lambda *state: told.append(state))
     assert sorted(trained) == sorted(run_id(c) for c in configs)
-    assert [t[:2] for t in told] == [(1, 2), (2, 2)]
+    assert told == [(1, 2, "1 of 2 runs"), (2, 2, "2 of 2 runs")]
     assert list(frame.columns) == FRAME_COLUMNS
     assert set(frame["model"]) == {"explicit", "deq"} and set(frame["profile"]) == {"smoke"}
     assert set(frame["dataset"]) == {"digits"} and frame["K_A"].isna().all() and (frame["R"] == 1).all()
