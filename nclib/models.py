@@ -384,7 +384,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             ):
                 raise ConfigError(
                     f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits; or its initial "
-                    "weights do not follow from the seed"
+                    "weights do not follow from PyTorch's random state"
                 )
             model.train()(images)
         except ConfigError:

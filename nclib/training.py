@@ -23,12 +23,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from nclib import models
 from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
 from nclib.losses import Loss
-from nclib.models import Classifier, Output, build_model, count_parameters, forked, seed_numpy, try_own_code
+from nclib.models import Classifier, Output, build_model, count_parameters, try_own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
@@ -181,7 +182,7 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
         devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
         # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
         cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
-        with forked(devices), cast:
+        with models.forked(devices), cast:
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
@@ -260,7 +261,7 @@ class _Trainer:
         tally, steps = _Tally(self.device), len(self.train_batches)
         seed = 1_000_003 * self.config.seed + epoch  # of what a network of the user's own draws
         torch.manual_seed(seed)
-        seed_numpy(seed)
+        models.seed_numpy(seed)
         model.train()
         for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)

@@ -6,13 +6,13 @@ network is built; reading a stored run that names code builds none.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
 import importlib.util
 import os
 import sys
+from ast import Import, ImportFrom, parse, walk
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -97,11 +97,11 @@ def _imports(source: bytes, package: str) -> list[str]:
     """The names in the import statements of a file, which stand for modules or for what is in them."""
     names = []
     with contextlib.suppress(ImportError, SyntaxError, ValueError):  # which importing it will show
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ImportFrom):
+        for node in walk(parse(source)):
+            if isinstance(node, ImportFrom):
                 base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
                 names += [base, *(f"{base}.{each.name}" for each in node.names)]
-            elif isinstance(node, ast.Import):
+            elif isinstance(node, Import):
                 names += [each.name for each in node.names]
     return names
 
