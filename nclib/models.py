@@ -16,9 +16,12 @@ injection the equilibrium does not depend on the image at all, so the cell adds 
 """
 
 import inspect
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -232,6 +235,21 @@ def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
     return getattr(deq, cfg.method.capitalize())(**options)
 
 
+@contextmanager
+def forked(devices: Iterable[int] = ()) -> Iterator[None]:
+    """What is drawn within leaves the random states of PyTorch, NumPy and Python as they were."""
+    with torch.random.fork_rng(devices), ExitStack() as after:
+        after.callback(np.random.set_state, np.random.get_state())
+        after.callback(random.setstate, random.getstate())
+        yield
+
+
+def seed_numpy(seed: int) -> None:
+    """And Python, for a user's code: ours draws from PyTorch and from generators of its own alone."""
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
@@ -240,6 +258,7 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     options = {option: value for option, value in options.items() if option in taken}
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
     torch.default_generator.manual_seed(seed)
+    seed_numpy(seed)
     try:
         module = made(*arguments, **options)
     except Exception as error:  # whatever that code raises
@@ -302,7 +321,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     torch.Size([3, 10])
     """
     if cfg.kind == "network":
-        with torch.random.fork_rng(devices=[]):
+        with forked():
             return OwnNetwork(_own(cfg, 3 * seed, num_classes, in_channels, width=cfg.width), num_classes, cfg)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
@@ -311,7 +330,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
             f"width={cfg.width} gives {dim} features; {need}: use width={-(-(num_classes - 1) // 8)} or more"
         )
     # construction draws from the global generator: fork it, so that callers' random state stays theirs
-    with torch.random.fork_rng(devices=[]):
+    with forked():
         block = _block(cfg, dim, 3 * seed + 1)
         model = Classifier(Encoder(in_channels, cfg.width), block, dim, num_classes, cfg)
     for offset, part in enumerate((model.encoder, model.block, model.classifier)):
@@ -343,7 +362,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     if cfg.own_code is None:
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with forked(), torch.no_grad():
         model, whole = build_model(cfg, num_classes, image[0]), cfg.kind == "network"
         x = images if whole else model.encoder(images)
         try:

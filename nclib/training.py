@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from nclib import models
 from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
@@ -173,7 +174,7 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
         devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
         # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
         cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
-        with torch.random.fork_rng(devices), cast:
+        with models.forked(devices), cast:
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
@@ -245,7 +246,9 @@ class _Trainer:
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
         tally, steps = _Tally(self.device), len(self.train_batches)
-        torch.manual_seed(1_000_003 * self.config.seed + epoch)  # of what a network of the user's own draws
+        seed = 1_000_003 * self.config.seed + epoch  # of what a network of the user's own draws
+        torch.manual_seed(seed)
+        models.seed_numpy(seed)
         model.train()
         for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)

@@ -79,6 +79,9 @@ def functional_form(cell: Cell, parts: "Parts | None", *rows: Tensor) -> tuple[C
         now = {name: given.get(id(t), t) for name, t in state.items()}
         return torch.func.functional_call(shell, now, rows, tie_weights=False)
 
+    if not any(t.requires_grad for t in (*rows, *learnt)):  # so that no backward pass will look
+        few = [t[:2].detach() for t in rows]
+        refuse_others(f(learnt, *few), few)
     return f, learnt
 
 

@@ -123,6 +123,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
     """
     if not isinstance(layer, DEQ):
         raise TypeError(f"layer is a {type(layer).__name__}; give the DEQ itself, such as network.deq")
+    if not len(x):
+        raise ValueError("x has no rows; give a batch of at least one")
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.no_grad(), forked, autocast_of(x)():
         layer = copy.deepcopy(layer, _computed(layer))

@@ -68,8 +68,8 @@ class DEQ(nn.Module, Generic[Returned]):
         of the batch: masks and further conditions go into ``args``. A tensor that all rows share, such as a causal
         mask, belongs to the cell: as a buffer (``register_buffer``), or closed over. A module may also be called by
         torch.func.functional_call; what it uses must stand among its parameters, its buffers and its arguments, or the
-        backward pass raises RuntimeError. A hook on a leaf of a plain callable runs twice, within the layer and on the
-        sum, and a leaf that the first row does not use gets no gradient: give such a cell as a module.
+        call or the backward pass raises RuntimeError. A hook on a leaf of a plain callable runs twice, within the layer
+        and on the sum, and a leaf that the first row does not use gets no gradient: give such a cell as a module.
     solver : see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20
         evaluations.
     gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``, ``Reversible``. The last two take a

@@ -83,6 +83,7 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, 1))
     own = config.model.own_code if isinstance(config, RunConfig) else None
     code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
+    store.checkpoint(run_id(config)).load()  # warns of a damaged one now: what is warned of below is kept with the run
 
     with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -151,7 +151,7 @@ def reference_store() -> ReferenceStore:
 def finished(runs: Iterable[str]) -> list[str]:
     """Those of these runs that are stored or tracked: `load_run` opens them."""
     store, tracked = default_store(), set(reference_store().ids())
-    return [run for run in runs if run in tracked or store.has(run)]
+    return [run for run in runs if store.find(run) or run in tracked]
 
 
 def load_run(config: StoredConfig | str) -> StoredRun:

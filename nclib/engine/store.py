@@ -280,13 +280,13 @@ class RunStore:
         return self.find(run, whole=True) is not None
 
     def find(self, run: str, whole: bool = False) -> StoredRun | None:
-        """The run with its options and history checked, or all of its files. None where it is absent, or these are
-        damaged: it is then set aside with a warning."""
+        """The run with its options, history and provenance checked, or all of its files. None where it is absent, or
+        these are damaged: it is then set aside with a warning."""
         if not self.has(run):
             return None
         try:
             found = self.open(run)
-            for name in {"history.csv", "provenance.json", *found.names} if whole else ["history.csv"]:
+            for name in {"history.csv", "provenance.json", *(found.names if whole else ())}:
                 found.read(name)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
@@ -303,7 +303,8 @@ class RunStore:
             return parse(name, content)
         # Not of other errors: a file that cannot be opened now, for want of rights or handles, is not damaged.
         except (CorruptRun, FileNotFoundError, IsADirectoryError, NotADirectoryError) as damage:
-            raise CorruptRun(f"run {run}: {name} is damaged: {getattr(damage, 'strerror', None) or damage}") from None
+            why = getattr(damage, "strerror", None) or damage
+            raise CorruptRun(f"run {run}: {name} is damaged: {why} (without its folder it is trained again)") from None
 
 
 class Checkpoint:

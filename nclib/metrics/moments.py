@@ -151,6 +151,7 @@ class ClassMoments:
         mask = class_mask(classes, self.num_classes).to(self.device)
         part = copy.copy(self)
         part.num_classes, part.scatter, part._derived = int(mask.sum()), None, {}
+        part.origin = self.origin.clone()
         for name in ("counts", "means_from_origin", "squares"):
             setattr(part, name, getattr(self, name)[mask])
         return part

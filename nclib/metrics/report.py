@@ -80,6 +80,8 @@ def nc_report(
     0.0
     """
     labels = as_tensor(labels)
+    if not labels.numel():
+        raise ValueError("labels has no rows; give features and labels of at least one sample")
     if num_classes is None:
         given = logits if logits is not None else w
         num_classes = int(labels.max()) + 1 if given is None else as_tensor(given).shape[0 if given is w else -1]

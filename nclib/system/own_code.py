@@ -5,11 +5,14 @@ network is built; reading a stored run that names code builds none.
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import os
 import sys
-from modulefinder import ModuleFinder
+from ast import Import, ImportFrom, parse, walk
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,8 @@ def is_name(text: str) -> bool:
 def digest(name: str) -> str:
     """First 16 hexadecimal digits of the SHA-256 of the source behind a name; nothing is imported.
 
-    The source is the file of the module and those beside it, or in its package, that it imports.
+    The source is the file of the module and those beside it, or in its package, that it imports; of an installed module
+    those in its package.
 
     Parameters
     ----------
@@ -61,13 +65,43 @@ def files(name: str) -> dict[str, bytes]:
     if path is None:
         raise OwnCodeError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
     found = {module: path}
-    if "site-packages" not in path.parts and module.split(".")[0] not in ours:
-        top = path.parents[module.count(".") + (path.stem == "__init__")]
-        finder = ModuleFinder([str(top)], excludes=[*ours])
-        with contextlib.suppress(ImportError, SyntaxError):  # which importing it will show
-            finder.import_hook(module)
-        found |= {name: Path(each.__file__) for name, each in sorted(finder.modules.items()) if each.__file__}
+    if module.split(".")[0] not in ours:
+        found |= _imported(module, path.parents[module.count(".") + (path.stem == "__init__")], ours)
     return {f"{name}{place.suffix}": place.read_bytes() for name, place in found.items()}
+
+
+def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
+    """A module and what it imports from its folder, or from its package where other people's packages lie beside it."""
+    found, waiting, first = {}, [module], module.split(".")[0]
+    alone = top.name in ("site-packages", "dist-packages")
+    while waiting:
+        name = waiting.pop()
+        above, _, last = name.rpartition(".")
+        folder, root = top.joinpath(*above.split(".")), name.split(".")[0]
+        if not name or name in found or root in ours or (alone and root != first):
+            continue
+        waiting.append(above)
+        if last == "*":  # of a package that may list any of its modules
+            waiting += [f"{above}.{file.stem}" for file in folder.glob("*.py") if file.stem != "__init__"]
+        spec = PathFinder.find_spec(name, [str(folder)])
+        if spec is not None and spec.has_location:  # a folder without __init__.py has none
+            found[name] = Path(spec.origin)
+            waiting += _imports(found[name].read_bytes(), name if spec.submodule_search_locations else above)
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def _imports(source: bytes, package: str) -> list[str]:
+    """The names in the import statements of a file, which stand for modules or for what is in them."""
+    names = []
+    with contextlib.suppress(ImportError, SyntaxError, ValueError):  # which importing it will show
+        for node in walk(parse(source)):
+            if isinstance(node, ImportFrom):
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                names += [base, *(f"{base}.{each.name}" for each in node.names)]
+            elif isinstance(node, Import):
+                names += [each.name for each in node.names]
+    return names
 
 
 def load(name: str, source: str | None) -> Any:

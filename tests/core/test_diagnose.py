@@ -187,6 +187,8 @@ def test_nothing_of_the_layer_changes(fault, recorded):
     with torch.set_grad_enabled(recorded), warnings.catch_warnings():
         warnings.simplefilter("error")
         nc.diagnose(layer, x)
+    with pytest.raises(ValueError, match="x has no rows"):
+        nc.diagnose(layer, x[:0])
     assert torch.equal(torch.get_rng_state(), state)
     assert {name: dict(vars(module)) for name, module in layer.named_modules()} == kept
     assert all(torch.equal(t, before[name]) for name, t in layer.state_dict().items())

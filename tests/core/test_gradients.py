@@ -165,6 +165,11 @@ def test_a_differentiable_tensor_that_a_module_cell_does_not_own_is_refused():
     z, _ = DEQ(cell, EXACT[2])(random(3, 4))
     with pytest.raises(RuntimeError, match=r"shape \(4,\).*args=\(tensor,\)"):
         z.sum().backward()
+    cell.requires_grad_(False)
+    for layer in (DEQ(cell, EXACT[2]), DEQ(cell, gradient=Reversible(5))):
+        with pytest.raises(RuntimeError, match="would be lost"):  # no backward pass would come here
+            layer(random(3, 4))
+    cell.requires_grad_(True)
     cell.context = torch.sin(weight).detach()
     DEQ(cell, EXACT[2])(random(3, 4))[0].sum().backward()
 

@@ -116,6 +116,12 @@ def test_the_least_values_without_a_simplex_are_reached(classes, dim):
     assert math.isnan(ideal["nc2_equiangular"].value)
 
 
+def test_a_batch_without_samples_is_refused():
+    for given in ({}, {"num_classes": 3}):
+        with pytest.raises(ValueError, match="labels has no rows"):
+            nc_report(normal(60, 3)[:0], torch.arange(0), **given)
+
+
 def test_more_classes_than_a_simplex_has_corners_are_told_with_the_least_value():
     labels = torch.arange(60) % 6
     with pytest.warns(UserWarning, match=r"6 classes form no simplex in fewer than 5 dimensions.*d = 3: 0\.671.*dim=3"):

@@ -75,6 +75,10 @@ def test_a_view_follows_and_a_selection_does_not():
     assert not torch.allclose(view.between_eigen()[0], stale)
     close(view.between_eigen()[0], expected.between_eigen()[0])
     assert torch.equal(part.class_means, frozen)
+    whole = ClassMoments(K, D).update(h[labels > 0], labels[labels > 0])
+    before = whole.means_from_origin + whole.origin
+    whole.select([0]).update(h[labels == 0], labels[labels == 0])
+    assert torch.equal(whole.means_from_origin + whole.origin, before)
     with pytest.raises(ValueError, match=r"a selection of classes.* has no within_cov"):
         _ = part.within_cov
 

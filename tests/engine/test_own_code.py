@@ -1,10 +1,13 @@
 """A cell or a whole network of the user's own: trained, stored and resumed like ours, never imported for a stored run's
 sake."""
 
+import random
 import shutil
 import sys
 
+import numpy as np
 import pytest
+import torch
 from command import nclib
 from tidy import rows, stack
 
@@ -18,6 +21,8 @@ from nclib.system import own_code
 
 SOURCE = """
 from pathlib import Path
+import random
+import numpy as np
 import torch
 from torch import nn
 from helper import HALF
@@ -51,6 +56,13 @@ def small(num_classes, in_channels, width):
 
 def softmax(num_classes, in_channels):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
+
+class Drawn(Cell):
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.conv.weight.data += torch.from_numpy(np.random.normal(0, 0.1, self.conv.weight.shape)) + random.random()
+    def forward(self, z, x):
+        return super().forward(z, x) * np.random.uniform(0.9, 1)
 
 def headless(num_classes, in_channels):
     return nn.Conv2d(in_channels, num_classes, 8)
@@ -101,6 +113,25 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     (folder / "other.py").write_text("THIRD = 3\n")
     assert run_id(cell()) == helped
     assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
+
+
+@pytest.mark.parametrize("place", ["code", "site-packages"])
+@pytest.mark.parametrize("start", ["start", "no_start"])
+def test_what_a_package_imports_of_its_own_counts_wherever_it_lies(place, start, folder, monkeypatch):
+    root, package = folder.parent / place, f"mine_{place[:4]}_{start}"
+    for part in (root / package / "part", root / "others"):
+        part.mkdir(parents=True)
+    (root / "others" / "more.py").touch()
+    (root / package / "cells.py").write_text("import others.more\nfrom .part.helper import HALF\n")
+    if start == "start":
+        (root / package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(root)
+    digests = set()
+    for half in (0.5, 0.4):
+        (root / package / "part" / "helper.py").write_text(f"HALF = {half}\n")
+        digests.add(own_code.digest(f"{package}.cells:Cell"))
+    assert len(digests) == 2
+    assert ("others.more.py" in own_code.files(f"{package}.cells:Cell")) == (place == "code")
 
 
 def test_a_configuration_read_back_looks_nothing_up(folder):
@@ -169,6 +200,14 @@ def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
     pd_rows = runs.ensure_runs([cell()])
     assert pd_rows.equals(whole) and (store.open(run).arrays["train_features"] == features).all()
     assert store.open(run).provenance["facts"]["continued_from"] == [1]
+
+
+def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
+    config = cell("Drawn", "explicit_matched")
+    states = np.random.get_state()[1].tolist(), random.getstate()
+    one, two = nc.train(config).weights, nc.train(config).weights
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == states
 
 
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):

@@ -21,7 +21,7 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainC
 from nclib.data import make_split
 from nclib.engine import jobs, runs
 from nclib.engine.experiments import experiment
-from nclib.engine.reference import load_run
+from nclib.engine.reference import finished, load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
 from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store
 from nclib.system import paths, provenance
@@ -300,14 +300,28 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
 
 
-def test_a_damaged_run_is_set_aside_and_trained_again(trained):
+def test_of_a_damaged_checkpoint_it_is_said_that_training_starts_again():
+    config = _config(epochs=3)
+    _stop_after_two_epochs(config)
+    checkpoint = default_store().checkpoint(run_id(config)).path
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    with pytest.warns(DamageWarning, match="training starts again"):
+        ensure_runs([config])
+    assert load_run(config).provenance["facts"]["continued_from"] == []
+
+
+@pytest.mark.parametrize("name", ["history.csv", "provenance.json"])
+def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
     config = _config()
     before, store = ensure_runs([config]), default_store()
-    (store.root / run_id(config) / "history.csv").write_text("junk")
+    (store.root / run_id(config) / name).write_text("junk")
     with pytest.warns(DamageWarning, match=run_id(config)):
         after = ensure_runs([config])
     assert trained == [run_id(config)] * 2
     pd.testing.assert_frame_equal(before, after, check_exact=True)
+    (store.root / run_id(config) / name).write_text("junk")
+    with pytest.warns(DamageWarning, match=f"{run_id(config)}: {name} is damaged"):
+        assert finished([run_id(config)]) == []
 
 
 # ---- without training
