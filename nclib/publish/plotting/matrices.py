@@ -1,6 +1,5 @@
 """Matrices of cosines, planar embeddings, and values with their intervals one below the other."""
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -95,9 +94,7 @@ def embedding(
     return ax
 
 
-def forest(
-    rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], models: bool = True, most: float = math.inf
-) -> Axes:
+def forest(rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], models: bool = True) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
     Parameters
@@ -107,7 +104,6 @@ def forest(
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models : colour and marker by model, as elsewhere; False draws every row alike.
-    most : the largest value there can be; where bars make the axis go on, what lies beyond is grey.
 
     Returns
     -------
@@ -127,9 +123,6 @@ def forest(
             above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
             ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
     low, high = ax.get_xlim()
-    if high > most:
-        ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
-        ax.set_xlim(low, high)
     if not models or low < 0 < high:
         ax.axvline(0, color="black", linestyle=":", linewidth=0.8, zorder=1)
     ax.set_yticks(range(len(names)), names)
