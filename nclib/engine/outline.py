@@ -30,7 +30,7 @@ ORIGINALS = {
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
-_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def images_of(config: StoredConfig) -> str:
     whole = outline(images.dataset).per_class
     part = f"{images.n_max:,} images a class" if (images.n_max or whole) < whole else "all images"
     name = images.dataset.split("@")[0].removeprefix("folder:").replace("_", " ")
-    return f"{_TITLES[original]}, {part}" if (original := _original(images.dataset)) else name
+    return f"{TITLES[original]}, {part}" if (original := _original(images.dataset)) else name
 
 
 def _original(dataset: str) -> str | None:

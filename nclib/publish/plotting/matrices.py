@@ -18,7 +18,7 @@ def gram(
     ax: Axes,
     majority: int | None = None,
     *,
-    span: float | None = None,
+    span: float,
     classes: Sequence[object] | None = None,
     colourbar: bool = True,
 ) -> Axes:
@@ -28,13 +28,11 @@ def gram(
     ----------
     matrix : (K, K), classes in the order of the axes, majority classes first.
     majority : number of majority classes; lines separate them from the minority ones.
-    span : distance from the centre to full colour; None means the largest distance in the matrix, so panels that are
-        compared need one common span.
+    span : distance from the centre to full colour, one for all panels that are compared.
     classes : the name or number of each row, for instance where rows were reordered to bring the majority first.
     """
     matrix = np.asarray(matrix, dtype=float)
     centre = -1 / (len(matrix) - 1)
-    span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
     low, high = max(centre - span, -1), min(centre + span, 1)
     names = range(len(matrix)) if classes is None else list(classes)
     ticks = names if len(matrix) <= 20 else 20
