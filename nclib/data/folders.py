@@ -56,7 +56,7 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
         An unknown name, with the nearest right one.
     DataError
         A folder that is missing, without the same two or more classes in train/ and test/, each with images, or with
-        a file that is damaged or not an image.
+        files that are damaged or not images. All such files are counted.
     """
     if name in DATASETS or RESOLVED_FOLDER.fullmatch(name):
         return name
@@ -104,14 +104,17 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _each(folder: Path, files: list[Path], function: Callable[[Path], Any]) -> list[Any]:
-    """The function's value of every file."""
-    values = []
+    """The function's value of every file; all files that it fails at are counted."""
+    values, faults = [], []
     for path in files:
         try:
             values.append(function(path))
         except Exception as error:  # Pillow answers damaged files with exceptions of many kinds
-            said = f"{path.relative_to(folder)} in {folder} is damaged or not an image in {', '.join(_FORMATS)}"
-            raise DataError(f"{said} ({type(error).__name__}: {error}). Remove or replace it and run again") from None
+            faults.append(f"{path.relative_to(folder)} ({type(error).__name__}: {error})")
+    if faults:
+        shown = "; ".join([*faults[:5], *["…"] * (len(faults) > 5)])
+        said = f"{len(faults)} file(s) in {folder} are damaged or not images in {', '.join(_FORMATS)}"
+        raise DataError(f"{said}: {shown}. Remove or replace them and run again")
     return values
 
 
