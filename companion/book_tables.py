@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from companion.certify import certify
+from companion.neural_collapse import collapse_tables
 from companion.neural_collapse.collapse_tables import ROWS
 from companion.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.comparison import Pairs, pairs
@@ -25,9 +26,12 @@ BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedi
 _SPELT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def found() -> dict[str, str]:
-    """Name → table or number."""
+def numbers() -> dict[str, str]:
+    """Every number and table of README and the book that comes from tracked runs, by name, for
+    `nclib.publish.numbers.fill`. It takes half a minute."""
     return {
+        **collapse_tables.numbers(),
+        **collapse_tables.tables(),
         "theory-counts": _statements(),
         "theory-steps": _steps(),
         "digits-verdicts": _verdicts(),

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from companion import book_tables as measured
 from companion import certify
-from companion.neural_collapse import numbers as measured
 from companion.neural_collapse.proofs import STATEMENTS
 from nclib.publish.numbers import SPAN, fill, fill_pages
 from nclib.system import paths, words

@@ -9,7 +9,6 @@ from .accuracy_tables import (
 from .audit import (
     audit_axes as audit_axes,
     audit_effects as audit_effects,
-    audit_grid as audit_grid,
     audit_overall as audit_overall,
     audit_overall_std as audit_overall_std,
     audit_part_std as audit_part_std,

@@ -5,7 +5,6 @@ Each returns a table with one row for each printed cell and a column that says b
 
 import math
 from collections.abc import Mapping
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -122,14 +121,3 @@ def integrated_rate(
     steps = epochs * math.ceil(images / batch_size)
     rate = lr * steps / (1 - momentum)
     return {"steps": steps, "rate": rate, "decay": weight_decay * rate}
-
-
-def audit_grid(images_per_class: Mapping[str, int]) -> pd.DataFrame:
-    """The cells of Tables 2 to 4: dataset, K_A, R = n_A/n_B (section 5), n_A, n_B, N, and share = K_A n_A/N, which
-    Proposition 4.2 calls R as well."""
-    rows = []
-    for (dataset, n_a), tenths, ratio in product(images_per_class.items(), (3, 5, 7), (10, 50, 100)):
-        k_a, n_b = CLASSES[dataset] * tenths // 10, n_a // ratio
-        total = k_a * n_a + (CLASSES[dataset] - k_a) * n_b
-        rows.append((dataset, k_a, ratio, n_a, n_b, total, k_a * n_a / total))
-    return pd.DataFrame(rows, columns=["dataset", "K_A", "R", "n_A", "n_B", "N", "share"])

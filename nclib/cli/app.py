@@ -8,7 +8,7 @@ Everything heavy is imported inside the commands, so that ``--help`` costs littl
 import shlex
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -58,15 +58,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        typer.echo(sys.modules["nclib"].__version__)
-        raise typer.Exit
 
 
 app.add_typer(runs.runs_app, name="runs")

@@ -1,25 +1,19 @@
 """``nclib verify``: does this installation compute what it should."""
 
-from typing import Annotated
-
 import typer
 
 from nclib.cli.output import print_frame
 
 
-def verify(
-    profile: Annotated[str | None, typer.Option(help="Compare only runs that this profile asked for first.")] = None,
-) -> None:
+def verify() -> None:
     """Check that this installation computes what it should.
 
     Each run that is stored here is compared with the tracked reference run of the same configuration: the means over
     all runs must nearly agree. Runs with other options are not compared.
     """
-    from nclib.engine import profiles, verification
+    from nclib.engine import verification
 
-    if profile is not None:
-        profiles.get_profile(profile)
-    runs, identical, shifts = verification.compare_with_reference(profile)
+    runs, identical, shifts = verification.compare_with_reference()
     typer.echo(f"{runs} runs stored here and in the reference, {identical} of them equal to the bit")
     if shifts.empty:
         typer.echo(f"nothing to judge: that takes {verification.LEAST_RUNS} runs of a kind of network")

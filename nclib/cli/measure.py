@@ -1,13 +1,12 @@
 """``nclib measure``: a network of one's own, or saved features."""
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nclib.cli.output import print_frame
+from nclib.system import own_code
 
 
 def measure(
@@ -47,13 +46,10 @@ def measure(
 
 def _model_and_loaders(source: str) -> tuple[Any, ...]:
     """What the function named returns. Raises ValueError with a sentence where there is none, or it returns another."""
-    module, _, name = source.partition(":")
-    sys.path.append("")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz: {error}") from None
-    found = function()
+    own_code.search_here()
+    if not own_code.is_name(source):
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz")
+    found = own_code.load(source, None)()
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")
     return found

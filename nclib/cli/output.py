@@ -7,8 +7,6 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nclib.engine.store import StoredRun
-
 Names = Annotated[
     list[str] | None,
     typer.Argument(help="paper/notebook, a bare name of the main paper, or a whole folder. Left out: everything."),
@@ -29,10 +27,3 @@ def say_error(message: str) -> None:
 def print_frame(frame: "pd.DataFrame") -> None:
     """A table as wide as its content needs, numbers with four digits."""
     typer.echo(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
-
-
-def final_metrics(run: "StoredRun") -> "pd.DataFrame":
-    """The last logged value of every metric of a run: metric, then one column for each split."""
-    from nclib.engine.verification import final_values
-
-    return final_values(run).unstack("split").reset_index().rename_axis(columns=None)

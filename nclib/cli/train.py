@@ -6,17 +6,12 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from nclib.cli.output import final_metrics, print_frame
+from nclib.cli.output import print_frame
 from nclib.config import named_options
 
 
 def train(
     profile: Annotated[str | None, typer.Option(help="Start from the options of figures: smoke, quick, …")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Protocol: workable, paper, collapse or accuracy.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("-s", "--set", metavar="KEY=VALUE", help="Such as model.solver.tol=1e-4."),
-    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU if any.")] = None,
     **named: Any,
 ) -> None:
@@ -30,12 +25,12 @@ def train(
     from nclib.engine.reference import load_run
     from nclib.engine.runs import ensure_runs
     from nclib.engine.store import default_store
-    from nclib.engine.verification import FLOORS
+    from nclib.engine.verification import FLOORS, final_values
     from nclib.publish import captions
     from nclib.system.terminal import progress_bar
 
     given = {key: value for key in named_options() if (value := named[key.replace(".", "_")]) is not None}
-    config = builders.build_config(profile, recipe, given, settings or [])
+    config = builders.build_config(profile, given)
     data.fetch(config.data.dataset)
     jobs.check_runs([config])
     typer.echo(f"run {run_id(config)}")
@@ -45,12 +40,11 @@ def train(
     with progress_bar("training") as progress:
         ensure_runs([config], progress=progress, device=device)
     run = load_run(config)
-    metrics = final_metrics(run)
+    metrics = final_values(run).unstack("split").reset_index().rename_axis(columns=None)
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(FLOORS.keys())
     print_frame(metrics[chief])
     for said in run.provenance.get("warnings", []):
         typer.echo(f"warning: {said}")
-    typer.echo(f"everything about it: nclib runs show {run.run_id}")
 
 
 def _named_parameters() -> Iterator[inspect.Parameter]:

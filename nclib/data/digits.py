@@ -1,6 +1,5 @@
 """The embedded data sets, made of scikit-learn's digits: alone, in pairs and in scenes."""
 
-import functools
 from typing import Literal
 
 import numpy as np
@@ -18,17 +17,11 @@ def _stream(*numbers: int) -> np.random.RandomState:
     return np.random.RandomState(list(numbers))
 
 
-@functools.cache  # scikit-learn reads a text file
-def _raw_digits() -> tuple[np.ndarray, np.ndarray]:
+def _digits(split: str) -> tuple[Tensor, Tensor]:
     from sklearn.datasets import load_digits
 
-    images, labels = load_digits(return_X_y=True)
-    return images.reshape(-1, 1, 8, 8).astype(np.uint8), labels.astype(np.int64)
-
-
-def _digits(split: str) -> tuple[Tensor, Tensor]:
-    grey, labels = _raw_digits()
-    images = np.round(grey * (255 / 16)).astype(np.uint8)
+    grey, labels = load_digits(return_X_y=True)
+    images = np.round(grey.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)
     stream, tested = _stream(0), np.zeros(len(labels), bool)
     for k in range(10):
         tested[stream.permutation(np.flatnonzero(labels == k))[:_TEST_DIGITS]] = True

@@ -38,7 +38,7 @@ def original(name: str, split: str) -> Dataset:
     return Dataset(images, torch.as_tensor(source.targets), names, name)
 
 
-def is_here(name: str) -> bool:
+def is_downloaded(name: str) -> bool:
     """Whether torchvision finds the original files."""
     try:
         return _source(name, "train", download=False) is not None

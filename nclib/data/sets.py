@@ -1,13 +1,12 @@
-"""Data sets by name: load, fetch and describe whichever kind a name stands for."""
+"""Data sets by name: load and fetch whichever kind a name stands for."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from nclib.config import ConfigError, suggest
 from nclib.data.base import SPLITS, Dataset
 from nclib.data.digits import EMBEDDED, embedded
 from nclib.data.folders import cache_file, is_intact, read_cache, resolve_dataset
-from nclib.data.originals import TORCHVISION, is_here, original
-from nclib.system import paths
+from nclib.data.originals import TORCHVISION, is_downloaded, original
 
 
 def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
@@ -67,22 +66,9 @@ def fetch(name: str) -> str:
     return found.name
 
 
-def describe(name: str) -> dict[str, Any]:
-    """Facts about a data set, without downloading it; ``folder:PATH`` is decoded first.
-
-    Returns
-    -------
-    where, present; and if present also classes (K), train and test (images of each class) and shape (C, H, W).
-    """
+def is_here(name: str) -> bool:
+    """Whether a data set can be read without a download; ``folder:PATH`` is decoded first."""
     name = resolve_dataset(name)
-    if name in EMBEDDED:
-        facts = {"where": "embedded in scikit-learn", "present": True}
-    elif name in TORCHVISION:
-        facts = {"where": str(paths.data()), "present": is_here(name)}
-    else:
-        facts = {"where": str(cache_file(name)), "present": is_intact(cache_file(name))}
-    if not facts["present"]:
-        return facts
-    train, test = (load_dataset(name, split) for split in SPLITS)
-    counts = {"train": train.counts.tolist(), "test": test.counts.tolist()}
-    return facts | counts | {"classes": len(train.class_names), "shape": tuple(train.images.shape[1:])}
+    if name in TORCHVISION:
+        return is_downloaded(name)
+    return name in EMBEDDED or is_intact(cache_file(name))

@@ -126,11 +126,6 @@ class Batches:
         of each side (4 of 32 pixels), black coming in at the edge.
     device : where images and batches live.
     dtype : of x; the arithmetic is float32 at least.
-
-    Raises
-    ------
-    TypeError
-        Images that are not uint8.
     """
 
     def __init__(
@@ -145,8 +140,6 @@ class Batches:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if images.dtype != torch.uint8 or images.ndim != 4:
-            raise TypeError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
         self.images, self.labels = images.to(device), labels.to(device, torch.long)
         self.batch_size, self.augment, self.dtype = batch_size, augment, dtype
         exact = torch.promote_types(dtype, torch.float32)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nclib import data
-from nclib.config import AUGMENTATION, RECIPES, ConfigError, DataConfig, ModelConfig, RunConfig, recipe, suggest
+from nclib.config import DataConfig, ModelConfig, RunConfig, recipe
 from nclib.engine.outline import majority_of
 from nclib.engine.profiles import OVERRIDES, Profile, get_profile, override
 from nclib.system import own_code
@@ -64,18 +64,15 @@ def classifiers(
     ]
 
 
-def build_config(
-    profile: str | None, recipe_name: str | None, given: Mapping[str, Any], settings: Sequence[str]
-) -> RunConfig:
-    """The configuration that a profile, a recipe and options describe, each overruling the one before.
+def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
+    """The configuration that a profile and options describe, the latter overruling the former.
 
     K_A or R choose step imbalance. A folder is resolved from the working directory, and code of the user's own is
     looked for there too.
 
     Parameters
     ----------
-    given : dotted keys and values
-    settings : "dotted.key=value" texts, values in JSON or plain words.
+    given : values of `nclib.config.named_options`, by their keys: "seed", "data.ratio"
 
     Raises
     ------
@@ -84,22 +81,17 @@ def build_config(
     DataError
         For an unusable folder.
     """
-    values = {**given, **dict(map(_assignment, settings))}
-    tree: dict[str, Any] = {}
+    values, tree = dict(given), {}
     if profile is not None:
-        tree = _profile_options(get_profile(profile), values | ({"train.recipe": recipe_name} if recipe_name else {}))
+        tree = _profile_options(get_profile(profile), values)
         values.pop("data.dataset", None)
-    elif recipe_name is not None:
-        if recipe_name not in RECIPES:
-            raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
-        tree["train"] = dict(RECIPES[recipe_name])
-        tree["data"] = {"augment": AUGMENTATION[recipe_name]} if recipe_name in AUGMENTATION else {}
     if {"data.num_majority", "data.ratio"} & set(values):
         values.setdefault("data.imbalance", "step")
     if {"model.cell", "model.network"} & set(values):
         own_code.search_here()
     for key, value in values.items():
-        _put(tree, key, value)
+        group, _, name = key.rpartition(".")
+        (tree.setdefault(group, {}) if group else tree)[name] = value
     if isinstance(dataset := tree.get("data", {}).get("dataset"), str):
         tree["data"]["dataset"] = data.resolve_dataset(dataset)
     return RunConfig.from_json(json.dumps(tree))
@@ -117,22 +109,3 @@ def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, A
     tree = classifiers(changed, data_config(changed, hundred), [model])[0].model_dump(mode="json")
     tree["data"].pop("imbalance")  # which follows from K_A and R, where these are given
     return tree
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not key or not equals:
-        raise ConfigError(f"{text!r} is not an assignment; write key=value, for instance train.momentum=0.8")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
-
-
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
-    *groups, last = key.split(".")
-    for group in groups:
-        tree = tree.setdefault(group, {})
-        if not isinstance(tree, dict):
-            raise ConfigError(f"{key}: {group} is a value and has no options")
-    tree[last] = value

@@ -30,7 +30,7 @@ ORIGINALS = {
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
-_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 
 
 @functools.cache
@@ -39,15 +39,15 @@ def outline(dataset: str) -> Outline:
     results were made from it."""
     if dataset in ORIGINALS:
         return ORIGINALS[dataset]
-    facts = data.describe(dataset)
-    if not facts["present"]:
+    if not data.is_here(dataset):
         known = reference_store().datasets().get(dataset)
         if known is not None:
             test = known.get("test")  # older results do not say
             return Outline(known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test))
         data.load_dataset(dataset, "train")  # says what is missing and what to type
-    test = (min(facts["test"]), max(facts["test"]))
-    return Outline(facts["classes"], min(facts["train"]), tuple(facts["shape"][1:]), test)
+    train, test = (data.load_dataset(dataset, split) for split in data.SPLITS)
+    least, *_, most = sorted(test.counts.tolist())
+    return Outline(len(train.class_names), int(train.counts.min()), tuple(train.images.shape[2:]), (least, most))
 
 
 def majority_of(dataset: str, tenths: int) -> int:
@@ -95,7 +95,7 @@ def images_of(config: StoredConfig) -> str:
     whole = outline(images.dataset).per_class
     part = f"{images.n_max:,} images a class" if (images.n_max or whole) < whole else "all images"
     name = images.dataset.split("@")[0].removeprefix("folder:").replace("_", " ")
-    return f"{_TITLES[original]}, {part}" if (original := _original(images.dataset)) else name
+    return f"{TITLES[original]}, {part}" if (original := _original(images.dataset)) else name
 
 
 def _original(dataset: str) -> str | None:

@@ -26,18 +26,13 @@ LEAST_RUNS = 6
 """Mean shifts of fewer runs say nothing."""
 
 
-def compare_with_reference(profile: str | None = None) -> tuple[int, int, pd.DataFrame]:
+def compare_with_reference() -> tuple[int, int, pd.DataFrame]:
     """Final metrics of the runs stored here against the tracked reference of the same runs: how many are both here and
     in the reference, how many of them are equal to the bit, and the table of `mean_shifts`.
-
-    Parameters
-    ----------
-    profile : only runs first asked for by this one; None for all
     """
     store, reference, pairs = default_store(), reference_store(), []
     for there in map(reference.open, filter(store.has, reference.ids())):
-        asked = "base" not in there.config and profile in (None, there.provenance.get("profile"))
-        if asked and (here := store.find(there.run_id)):
+        if "base" not in there.config and (here := store.find(there.run_id)):
             pairs.append(pair(here, there))
     pairs = [frame for frame in pairs if len(frame)]
     both = pd.concat(pairs, ignore_index=True) if pairs else pd.DataFrame(columns=_COLUMNS)

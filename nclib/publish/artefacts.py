@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from nclib.publish import answer
+from nclib.publish.numbers import table
 from nclib.system import paths, provenance
 from nclib.system.files import csv_bytes, sha256, write_atomic
 
@@ -91,7 +92,8 @@ def save_table(
     ['csv', 'json', 'md']
     """
     base = paths.results(profile) / "tables" / name
-    shown = _markdown(frame if display is None else display)
+    display = frame if display is None else display
+    shown = table(map(str, display.columns), display.astype(object).map(_cell).to_numpy())
     contents = {"csv": csv_bytes(frame), "md": f"{shown}\n\n{caption}\n".encode()}
     files = _save(base, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
@@ -123,11 +125,6 @@ def _render(fig: Figure, kind: str) -> bytes:
     with mpl.rc_context({"pdf.fonttype": 42, "savefig.bbox": "standard"}):
         fig.savefig(buffer, format=kind, dpi=300, metadata=dict.fromkeys(empty))
     return buffer.getvalue()
-
-
-def _markdown(frame: pd.DataFrame) -> str:
-    rows = [list(map(str, frame.columns)), ["---"] * len(frame.columns), *frame.astype(object).map(_cell).to_numpy()]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(value: object) -> str:

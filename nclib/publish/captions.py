@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.config import DataConfig, RunConfig, TrainConfig
 from nclib.engine.outline import class_counts, outline
 
 
@@ -33,8 +33,7 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:
-    """One paragraph for captions: profile, data with the real n_A and n_B, test images, network, protocol, seeds,
-    solver.
+    """One paragraph for captions: profile, data with the real n_A and n_B, test images, network, protocol, seeds.
 
     Parameters
     ----------
@@ -61,12 +60,11 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     own = sorted({config.model.own_code for config in configs if config.model.own_code})
     network += f" with {' and '.join(own)}" * bool(own)
     optimisers = dict.fromkeys(_describe_optimiser(config.train) for config in configs)
-    text = (
+    return (
         f"Profile {first.profile}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. {network}, "
         f"{train.epochs} epochs of {' or '.join(optimisers)}{unchanged}, "
         f"{seeds} seed{'s' if seeds != '1' else ', so no spread over seeds'}."
     )
-    return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
 
 
 def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals") -> str:
@@ -104,15 +102,6 @@ def _describe_optimiser(train: TrainConfig) -> str:
     return f"{ {'sgd': 'SGD', 'adam': 'Adam', 'adamw': 'AdamW'}[train.optimiser] } ({rates})"
 
 
-def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
-    start = {"x": "the input", "zeros": "zero"}[model.start]
-    solver, gradient = model.solver, model.gradient
-    solved = f"{solver.method}, relative residual {solver.tol:g}, at most {solver.max_steps} evaluations from {start}"
-    if gradient.method in ("unrolled", "reversible"):  # these leave the solver aside
-        solved = f"{gradient.steps} steps from {start}, converged at a relative residual of {solver.tol:g}"
-    return f" DEQ: {solved}, {gradient.method} gradient; samples that do not converge: {train.skip}."
-
-
 def _data_name(dataset: str) -> str:
     """A data set as sentences name it: without the fingerprint; images read from a folder say so."""
     name = dataset.split("@")[0]
@@ -134,8 +123,6 @@ def _describe_data(images: DataConfig) -> str:
     kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
     real = n_max / smallest
     note = "" if abs(real / images.ratio - 1) < 0.01 else f", in fact R={real:.4g}"
-    if images.majority == "random":
-        note += ", majority classes drawn by seed"
     if smallest == 1:
         note += ", and a class of one image has no within-class variance"
     return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest}{note})"

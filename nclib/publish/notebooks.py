@@ -69,8 +69,6 @@ def select(names: Iterable[str] = ()) -> list[str]:
         For an unknown name, with the nearest right one.
     """
     known, chosen = available(), []
-    if not known:
-        raise ConfigError(f"no notebook lies in the folders of {paths.notebooks()}")
     folders = {name.split("/")[0] for name in known}
     for typed in names:
         name = typed.removeprefix("./").removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")

@@ -14,8 +14,9 @@ SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
 _MARK = re.compile(r"<!--/?[nt](?::[\w-]+)?-->")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
+    heads = list(heads)
     lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from nclib.engine.outline import TITLES
 from nclib.metrics.table import LABELS
 from nclib.system import paths, words
 
 COLUMNS = ["id", "part", "item", "printed", "regenerated", "interval", "detectable", "seeds"]
 COLUMNS += ["settings_found", "settings_planned", "verdict", "scale", "remark", "lead", "saved", "notebook", "runs"]
-PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 METRICS = LABELS | {
     f"{name}_{group}": f"{label}, {group} classes"
     for name, label in LABELS.items()
@@ -191,7 +191,7 @@ def _label(column: str, value: Any) -> str:
         return ""
     if column == "model":
         return value.replace("_", " ")
-    return {"metric": METRICS, "dataset": PAPERS_DATA}.get(column, {}).get(value, str(value))
+    return {"metric": METRICS, "dataset": TITLES}.get(column, {}).get(value, str(value))
 
 
 def _regenerated(row: Mapping[str, Any]) -> str:

@@ -59,13 +59,5 @@ TONES = {
 
 def tone(text: str) -> str | None:
     """The tone of a verdict, None where it has none."""
-    return next((name for name, words in TONES.items() if _word(text) in words), None)
-
-
-def meaning(text: str) -> str:
-    """What a verdict means; "" for what is not one."""
-    return (STATEMENTS | CLAIMS | COMPARISONS).get(_word(text), "")
-
-
-def _word(text: str) -> str:
-    return "holds if" if text.startswith("holds if ") else text
+    word = "holds if" if text.startswith("holds if ") else text
+    return next((name for name, words in TONES.items() if word in words), None)

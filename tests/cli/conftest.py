@@ -2,7 +2,6 @@
 
 import pandas as pd
 import pytest
-from command import nclib
 
 from nclib.config import run_id
 from nclib.engine import jobs
@@ -38,10 +37,3 @@ def trained(project, monkeypatch):
 
     monkeypatch.setattr(jobs, "make", train)
     return ids
-
-
-@pytest.fixture
-def stored(trained):
-    for seed in (0, 1):
-        nclib("train", "--width", 2, "--seed", seed)
-    return trained

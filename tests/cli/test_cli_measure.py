@@ -70,7 +70,7 @@ def test_measure_reads_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_module_anywhere:load"], "No module named 'no_such_module_anywhere'"),
+        (["no_such_module_anywhere:load"], "found no module 'no_such_module_anywhere'"),
         (["OWN:laod"], "has no attribute 'laod'"),
         (["OWN:wrong"], r"must return (model, loader) or (model, loader, test), got int"),
         (["objects.npz"], "objects.npz cannot be read"),

@@ -1,4 +1,4 @@
-"""``nclib runs``: what it shows and exports."""
+"""``nclib runs``: what it exports."""
 
 from command import nclib
 from reproduction import write_notebook
@@ -8,17 +8,11 @@ from nclib.engine.builders import build_config
 from nclib.engine.reference import reference_store
 
 
-def test_a_run_is_shown(stored):
-    result = nclib("runs", "show", stored[1])
-    assert '"commit": "abc"' in result.stdout and "nc2_equinorm" in result.stdout
-    assert nclib("runs", "show", "digits").exit_code == 1
-
-
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     write_notebook("neural_collapse/fig9", parameters="seeds: int = 2")
 
     def make(profile):
-        return [build_config(None, None, {"model.width": 2, "seed": seed}, []) for seed in range(profile.seeds)]
+        return [build_config(None, {"model.width": 2, "seed": seed}) for seed in range(profile.seeds)]
 
     monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig9": make})
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")

@@ -139,10 +139,10 @@ def test_a_damaged_cache_is_never_read_and_made_again_from_its_folder(tmp_path):
     folder = tree(tmp_path / "pets", colours())
     name = data.resolve_dataset(f"folder:{folder}")
     whole, content = data.load_dataset(name, "train"), cache_of(name).read_bytes()
-    assert data.describe(name)["present"]
+    assert data.is_here(name)
     for damaged in (content[:-10], content[:200] + bytes([content[200] ^ 1]) + content[201:]):
         cache_of(name).write_bytes(damaged)
-        assert not data.describe(name)["present"]
+        assert not data.is_here(name)
         with pytest.raises(data.DataError, match=r"are missing or damaged in .*; run `nclib data fetch"):
             data.load_dataset(name, "train")
         assert data.fetch(f"folder:{folder}") == name
@@ -276,7 +276,7 @@ class Marks(str):
 
 
 def test_cifar_is_fetched_verified_and_read(cifar):
-    assert not data.describe("cifar10")["present"]
+    assert not data.is_here("cifar10")
     train, test = data.load_dataset("cifar10", "train"), data.load_dataset("cifar10", "test")
     assert train.images.shape == (100, 3, 32, 32) and train.images.is_contiguous() and train.augment == "flip_crop"
     with tarfile.open(cifar) as tar:
@@ -284,14 +284,14 @@ def test_cifar_is_fetched_verified_and_read(cifar):
     assert np.array_equal(train.images[:20].flatten(1).numpy(), first["data"])  # planes: red, green, blue
     assert train.labels[:20].tolist() == first["labels"] and test.counts.tolist() == [2] * 10
     assert train.class_names[3] == "class 3"
-    assert data.describe("cifar10")["present"]
+    assert data.is_here("cifar10")
 
 
 def test_changed_pickle_is_never_opened(cifar, tmp_path):
     data.fetch("cifar10")
     batch, mark = paths.data() / "cifar-10-batches-py" / "data_batch_2", tmp_path / "mark"
     batch.write_bytes(pickle.dumps(Marks(mark)))
-    assert not data.describe("cifar10")["present"]
+    assert not data.is_here("cifar10")
     assert len(data.load_dataset("cifar10", "train").images) == 100, "unpacked again from the verified archive"
     batch.write_bytes(pickle.dumps(Marks(mark)))
     cifar.unlink()
@@ -318,11 +318,10 @@ def test_without_torchvision_the_message_names_it(monkeypatch):
         data.load_dataset("cifar10", "train")
 
 
-def test_describe(tmp_path):
-    facts = data.describe("digits")
-    assert facts["train"] == [138, 142, 137, 143, 141, 142, 141, 139, 134, 140] and facts["test"] == [40] * 10
-    facts = data.describe(data.fetch(f"folder:{tree(tmp_path / 'pets', colours())}"))
-    assert (facts["train"], facts["shape"], facts["present"]) == ([3, 3], (3, 6, 5), True)
+def test_digits_are_counted_by_class():
+    train, test = data.load_dataset("digits", "train"), data.load_dataset("digits", "test")
+    assert train.counts.tolist() == [138, 142, 137, 143, 141, 142, 141, 139, 134, 140]
+    assert test.counts.tolist() == [40] * 10
 
 
 # ------------------------------------------------------------------------------------- the images of a run

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from command import nclib
 from tidy import rows, stack
 
 import nclib as nc
@@ -283,7 +282,7 @@ def stored(folder):
 
 def test_reading_a_stored_run_imports_nothing(stored):
     run = run_id(stored)
-    assert "my_cells:Cell" in nclib("runs", "show", run).stdout
+    assert nc.load_run(run).config["model"]["cell"] == "my_cells:Cell"
     assert default_store().is_sound(run)
     assert runs.plan([stored])["state"].tolist() == ["stored"]
     assert nc.load_run(run).arrays and set(runs.ensure_runs([stored])["run_id"]) == {run}

@@ -92,6 +92,6 @@ def test_a_table_keeps_numbers_and_shows_text():
     files = artefacts.save_table(table(), "t1", CAPTION, ["r"], "quick", display=shown)
     assert pd.read_csv(files["csv"])["accuracy"][0] == 1 / 3
     assert files["md"].read_text() == (
-        "| model | accuracy |\n| --- | --- |\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
+        "| model | accuracy |\n|---|---|\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
     )
     assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md"}

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from companion.neural_collapse import numbers as measured
+from companion import book_tables as measured
 from nclib.cli import app
 from nclib.publish.numbers import SpanError, fill
 

@@ -56,7 +56,7 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
 
 def test_mixed_settings_are_not_averaged():
     mixed = pd.concat([frame(), frame()])
-    with pytest.raises(ValueError, match="select one setting first"):
+    with pytest.raises(ValueError, match="duplicate entries"):
         plotting.curves(mixed, "accuracy", axes())
 
 

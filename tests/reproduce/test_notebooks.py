@@ -131,7 +131,10 @@ def strange_verdicts(table):
     rows = pd.read_csv(table, keep_default_na=False).to_dict("records") if table.exists() else []
     said = [(row["verdict"], row.get("scale", "")) for row in rows if "verdict" in row]
     scales = {True: [*words.SCALES], False: ["", *words.SCALES]}
-    return [pair for pair in said if not words.meaning(pair[0]) or pair[1] not in scales[pair[0] in NEED_A_SCALE]]
+    known = {*words.STATEMENTS, *words.CLAIMS, *words.COMPARISONS}
+    return [
+        pair for pair in said if pair[0].split(" if ")[0] not in known or pair[1] not in scales[pair[0] in NEED_A_SCALE]
+    ]
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])

@@ -46,8 +46,7 @@ def curves(
     printed : (model, value, std or None) as the paper prints it: a hollow marker with its error bar right of the axes,
         in the model's colour, the number beside it. The axis is widened to hold it.
     printed_range : first and last tick of the paper's own axis, in the units of this axis, as a grey bracket at the
-        right edge. It bounds what the paper shows, not what it measured. Where it reaches beyond this axis its end is
-        open; a triangle points to one that lies outside altogether.
+        right edge. It bounds what the paper shows, not what it measured. The axis is widened to hold it.
 
     Returns
     -------
@@ -189,8 +188,6 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
 
 def _of_seeds(ax: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], split: str, log: bool) -> None:
     """Mean and standard deviation over seeds, a line for each model, and their entries in a legend."""
-    if rows.duplicated(["model", "seed", "epoch"]).any():
-        raise ValueError("some points share model, seed and epoch: select one setting first")
     for name, style in styles.items():
         values = rows[rows["model"] == name].pivot(index="epoch", columns="seed", values="value")
         values = values.replace([np.inf, -np.inf], np.nan)
@@ -234,17 +231,6 @@ def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) 
 
 
 def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
-    """A grey bracket from low to high at the right edge; an end beyond the axis has no cap."""
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom, top)
-    grey = {"color": "0.6", "linewidth": 1.5, "solid_capstyle": "butt"}
-    outside = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 1}
-    if max(low, bottom) < min(high, top):
-        ax.plot([1.0, 1.0], [max(low, bottom), min(high, top)], **grey, **outside)
-        for value in (low, high):
-            if bottom <= value <= top:
-                ax.plot([0.96, 1.0], [value, value], **grey, **outside)
-    else:
-        edge, marker = (top, "^") if low >= top else (bottom, "v")
-        ax.plot([0.98], [edge], marker=marker, markersize=5, color="0.6", **outside)
-    ax.plot([], [], label="paper: range of its axis", **grey)
+    """A grey bracket from low to high at the right edge."""
+    outside = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 1}  # x in axes, y in data
+    ax.plot([1.0, 1.0], [low, high], marker="_", color="0.6", label="paper: range of its axis", **outside)

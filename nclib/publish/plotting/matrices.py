@@ -1,6 +1,5 @@
 """Matrices of cosines, planar embeddings, and values with their intervals one below the other."""
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ def gram(
     ax: Axes,
     majority: int | None = None,
     *,
-    span: float | None = None,
+    span: float,
     classes: Sequence[object] | None = None,
     colourbar: bool = True,
 ) -> Axes:
@@ -29,13 +28,11 @@ def gram(
     ----------
     matrix : (K, K), classes in the order of the axes, majority classes first.
     majority : number of majority classes; lines separate them from the minority ones.
-    span : distance from the centre to full colour; None means the largest distance in the matrix, so panels that are
-        compared need one common span.
+    span : distance from the centre to full colour, one for all panels that are compared.
     classes : the name or number of each row, for instance where rows were reordered to bring the majority first.
     """
     matrix = np.asarray(matrix, dtype=float)
     centre = -1 / (len(matrix) - 1)
-    span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
     low, high = max(centre - span, -1), min(centre + span, 1)
     names = range(len(matrix)) if classes is None else list(classes)
     ticks = names if len(matrix) <= 20 else 20
@@ -95,9 +92,7 @@ def embedding(
     return ax
 
 
-def forest(
-    rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], models: bool = True, most: float = math.inf
-) -> Axes:
+def forest(rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], models: bool = True) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
     Parameters
@@ -107,7 +102,6 @@ def forest(
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models : colour and marker by model, as elsewhere; False draws every row alike.
-    most : the largest value there can be; where bars make the axis go on, what lies beyond is grey.
 
     Returns
     -------
@@ -127,9 +121,6 @@ def forest(
             above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
             ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
     low, high = ax.get_xlim()
-    if high > most:
-        ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
-        ax.set_xlim(low, high)
     if not models or low < 0 < high:
         ax.axvline(0, color="black", linestyle=":", linewidth=0.8, zorder=1)
     ax.set_yticks(range(len(names)), names)

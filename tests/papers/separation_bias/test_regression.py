@@ -19,6 +19,7 @@ from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
+VERDICTS = [*words.STATEMENTS, *words.CLAIMS, *words.COMPARISONS]
 FNN = RegressorConfig(kind="fnn", width=6, depth=3)
 LINEAR = TaskConfig(name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.0, 2.0))
 
@@ -170,7 +171,7 @@ def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_o
         density=sb.density_table(5),
         gotu=sb.gotu_table(),
     )
-    assert list(ledger.columns) == LEDGER and ledger["verdict"].map(words.meaning).ne("").all()
+    assert list(ledger.columns) == LEDGER and ledger["verdict"].str.split(" if ").str[0].isin(VERDICTS).all()
     statements = ledger[ledger["part"] == "statement"]
     assert statements["verdict"].value_counts()["typo"] == 1 and set(statements["verdict"]) == {"holds", "typo"}
     (typo,) = statements[statements["verdict"] == "typo"].itertuples()
@@ -202,7 +203,7 @@ def test_weights_are_judged_over_the_dimensions():
 
 def test_the_tracked_table_holds_nothing_against_wu_et_al_but_one_misprint():
     table = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv", keep_default_na=False)
-    assert list(table.columns) == LEDGER and table["verdict"].map(words.meaning).ne("").all()
+    assert list(table.columns) == LEDGER and table["verdict"].str.split(" if ").str[0].isin(VERDICTS).all()
     assert not table["verdict"].isin(["false", "contradicted", "vacuous", "proof gap"]).any()
     assert table.loc[table["verdict"] == "typo", "place"].tolist() == ["Theorem 3, rebuttal"]
     others = table[table["part"] != "statement"]
