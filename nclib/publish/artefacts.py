@@ -57,7 +57,10 @@ def save_figure(
     ['json', 'pdf', 'png']
     """
     base = paths.results(profile) / "figures" / name
-    contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
+    contents, layout = {"pdf": _render(fig, "pdf")}, fig.get_layout_engine()
+    fig.set_layout_engine("none")  # the picture has that of the PDF: to find it takes as long as to draw it
+    contents["png"] = _render(fig, "png")
+    fig.set_layout_engine(layout or "none")
     if data is not None:
         contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
     return _save(base, contents, _sidecar(name, caption, runs, profile))
