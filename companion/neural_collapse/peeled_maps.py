@@ -59,7 +59,7 @@ class PeeledFit(NamedTuple):
 
 
 class _Objective:
-    """Loss and gradient in unconstrained variables: each block is scaled to its sphere."""
+    """Loss over `scale`, its gradient in `slope`, in unconstrained variables: each block is scaled to its sphere."""
 
     def __init__(self, problem: PeeledProblem) -> None:
         p = self.problem = problem
@@ -71,6 +71,7 @@ class _Objective:
         ends = np.cumsum([0, *map(math.prod, self.shapes)]).tolist()
         self.parts = [(slice(*cut), shape) for cut, shape in zip(pairwise(ends), self.shapes, strict=True)]
         self.radii = math.sqrt(p.num_classes * p.e_w), math.sqrt(n * p.e_h), p.e_h
+        self.scale = min(math.sqrt(p.e_w * p.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
         self.identity, self.columns, self.fixed = np.eye(p.dim), np.arange(n), None
         if p.reading == "V4":
             self.fixed = _scaled(np.random.default_rng(0).standard_normal(self.shapes[1]), self.radii[1])
@@ -100,7 +101,7 @@ class _Objective:
             return np.linalg.inv(identity - m) - (identity if kind == "deq1" else 0)
         return {"none": identity, "explicit": m, "residual": identity + m}[kind]
 
-    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, flat: np.ndarray) -> float:
         w_free, h0_free, m_free = self.split(flat)
         fit, kind = self.forward(flat), self.problem.map
         slope, operator = self.softmax, self.operator
@@ -120,7 +121,8 @@ class _Objective:
         elif self.problem.reading == "V2":
             d_h0 = _pull(d_h0, h0_free, self.radii[1])
         parts = _pull(d_w, w_free, self.radii[0]), d_h0, _pull(d_m, m_free, self.radii[2])
-        return fit.loss, _flat(*parts)
+        self.slope = _flat(*parts) / self.scale
+        return fit.loss / self.scale
 
 
 def _softmax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,18 +183,13 @@ def _descend(
     flat = fits + [rng.standard_normal(size) for _ in range(starts)]
     # blocks of one size, so that no block moves much faster than another
     flat = [_flat(*(_scaled(part, 10) for part in objective.split(point))) for point in flat]
-    scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
-
-    slope = np.empty(size)
-
-    def scaled(point: np.ndarray) -> float:
-        loss, slope[:] = objective(point)
-        return loss / scale
 
     def descend(point: np.ndarray, steps: int) -> scipy.optimize.OptimizeResult:
         options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
         # SciPy asks for the slope right after the loss; with jac=True it would compare the points, twice
-        return scipy.optimize.minimize(scaled, point, jac=lambda _: slope / scale, method="L-BFGS-B", options=options)
+        return scipy.optimize.minimize(
+            objective, point, jac=lambda _: objective.slope, method="L-BFGS-B", options=options
+        )
 
     first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
     best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)

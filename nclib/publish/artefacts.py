@@ -56,14 +56,13 @@ def save_figure(
     >>> sorted(files)
     ['json', 'pdf', 'png']
     """
-    base = paths.results(profile) / "figures" / name
     contents, layout = {"pdf": _render(fig, "pdf")}, fig.get_layout_engine()
     fig.set_layout_engine("none")  # the picture has that of the PDF: to find it takes as long as to draw it
     contents["png"] = _render(fig, "png")
     fig.set_layout_engine(layout or "none")
     if data is not None:
         contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
-    return _save(base, contents, _sidecar(name, caption, runs, profile))
+    return _save(paths.results(profile) / "figures" / name, contents, _sidecar(name, caption, runs, profile))
 
 
 def save_table(
@@ -93,10 +92,9 @@ def save_table(
     >>> sorted(nc.save_table(table, "mine/table", "A table, profile smoke.", [], "smoke"))
     ['csv', 'json', 'md']
     """
-    base = paths.results(profile) / "tables" / name
     shown = _markdown(frame if display is None else display)
     contents = {"csv": csv_bytes(frame), "md": f"{shown}\n\n{caption}\n".encode()}
-    files = _save(base, contents, _sidecar(name, caption, runs, profile))
+    files = _save(paths.results(profile) / "tables" / name, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
     return files
 
