@@ -59,7 +59,7 @@ class PeeledFit(NamedTuple):
 
 
 class _Objective:
-    """Loss and gradient in unconstrained variables: each block is scaled to its sphere."""
+    """Loss over `scale`, its gradient in `slope`, in unconstrained variables: each block is scaled to its sphere."""
 
     def __init__(self, problem: PeeledProblem) -> None:
         p = self.problem = problem
@@ -71,7 +71,8 @@ class _Objective:
         ends = np.cumsum([0, *map(math.prod, self.shapes)]).tolist()
         self.parts = [(slice(*cut), shape) for cut, shape in zip(pairwise(ends), self.shapes, strict=True)]
         self.radii = math.sqrt(p.num_classes * p.e_w), math.sqrt(n * p.e_h), p.e_h
-        self.fixed = None
+        self.scale = min(math.sqrt(p.e_w * p.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
+        self.identity, self.columns, self.fixed = np.eye(p.dim), np.arange(n), None
         if p.reading == "V4":
             self.fixed = _scaled(np.random.default_rng(0).standard_normal(self.shapes[1]), self.radii[1])
 
@@ -86,41 +87,42 @@ class _Objective:
         elif self.problem.reading == "V2":
             h0 = _scaled(h0, self.radii[1])
         self.operator = self._operator(m)
-        h = self.operator @ h0
+        h = self.raw = self.operator @ h0
         if self.problem.reading == "V1":
             h = _scaled(h, self.radii[1])
         z = w @ h
         logs, self.softmax = _softmax(z)
-        loss = float(self.weights @ (logs - z[self.labels, np.arange(len(self.labels))]))
+        loss = float(self.weights @ (logs - z[self.labels, self.columns]))
         return PeeledFit(loss, w, h0, h, m)
 
     def _operator(self, m: np.ndarray) -> np.ndarray:
-        identity, kind = np.eye(len(m)), self.problem.map
+        identity, kind = self.identity, self.problem.map
         if kind in ("deq0", "deq1"):
             return np.linalg.inv(identity - m) - (identity if kind == "deq1" else 0)
         return {"none": identity, "explicit": m, "residual": identity + m}[kind]
 
-    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, flat: np.ndarray) -> float:
         w_free, h0_free, m_free = self.split(flat)
         fit, kind = self.forward(flat), self.problem.map
         slope, operator = self.softmax, self.operator
-        slope[self.labels, np.arange(len(self.labels))] -= 1
+        slope[self.labels, self.columns] -= 1
         slope *= self.weights
         d_w, d_h = slope @ fit.features.T, fit.classifier.T @ slope
         if self.problem.reading == "V1":
-            d_h = _pull(d_h, operator @ fit.inputs, self.radii[1])
+            d_h = _pull(d_h, self.raw, self.radii[1])
         d_m, d_h0 = d_h @ fit.inputs.T, operator.T @ d_h
         if kind == "none":
             d_m = np.zeros_like(m_free)
         elif kind in ("deq0", "deq1"):
-            inverse = operator if kind == "deq0" else operator + np.eye(len(operator))
+            inverse = operator if kind == "deq0" else operator + self.identity
             d_m = inverse.T @ d_m @ inverse.T
         if self.fixed is not None:
             d_h0 = np.zeros_like(h0_free)
         elif self.problem.reading == "V2":
             d_h0 = _pull(d_h0, h0_free, self.radii[1])
         parts = _pull(d_w, w_free, self.radii[0]), d_h0, _pull(d_m, m_free, self.radii[2])
-        return fit.loss, _flat(*parts)
+        self.slope = _flat(*parts) / self.scale
+        return fit.loss / self.scale
 
 
 def _softmax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,15 +183,13 @@ def _descend(
     flat = fits + [rng.standard_normal(size) for _ in range(starts)]
     # blocks of one size, so that no block moves much faster than another
     flat = [_flat(*(_scaled(part, 10) for part in objective.split(point))) for point in flat]
-    scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
-
-    def scaled(point: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, slope = objective(point)
-        return loss / scale, slope / scale
 
     def descend(point: np.ndarray, steps: int) -> scipy.optimize.OptimizeResult:
         options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
-        return scipy.optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options)
+        # SciPy asks for the slope right after the loss; with jac=True it would compare the points, twice
+        return scipy.optimize.minimize(
+            objective, point, jac=lambda _: objective.slope, method="L-BFGS-B", options=options
+        )
 
     first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
     best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)

@@ -1,7 +1,9 @@
 """The one way from a tidy frame to a statement about two networks: `pairs`."""
 
+import functools
 import json
 import numbers
+import pickle
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -164,10 +166,9 @@ def pairs(
     """
     if arm == against:
         raise ValueError(f"arm and against are both {arm!r}; name two networks")
-    frame = frame.reset_index(drop=True)
     _check_columns(frame)
     models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
-    frame = frame[frame["model"].isin([arm, against])]
+    frame = frame[frame["model"].isin([arm, against])].reset_index(drop=True)
     runs = _tails(frame, metric, split, how)
     if {*runs["model"]} != {arm, against}:
         raise NotMeasured(f"no setting has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
@@ -175,7 +176,7 @@ def pairs(
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
     _check_options(rows, runs)
     _check_partners(runs, f"{metric} ({split})")
-    _check_copies(rows.drop_duplicates())
+    _check_copies(rows.drop_duplicates([*_RUN, *_ROW]))
     if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
         found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
         raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
@@ -304,6 +305,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.comparison.by_run(frame, "loss", "test")["value"].tolist()
     [0.25]
     """
+    _check_columns(frame)
     return _tails(frame, metric, split, how).drop(columns="epochs judged")
 
 
@@ -311,15 +313,15 @@ def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFra
     """`by_run`, and which epochs it took."""
     if how not in ("last", "last_epochs"):
         raise ValueError(f"how is 'last' or 'last_epochs', not {how!r}")
-    _check_columns(frame)
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
+    rows = frame.loc[(frame["metric"] == metric) & (frame["split"] == split), [*KEYS, "epoch", "value"]]
     for name in ("epoch", "seed"):
-        if len(bad := rows[name][[not (_number(value) and value >= 0 and value % 1 == 0) for value in rows[name]]]):
+        values = rows[name] if rows[name].dtype == object else rows[name].drop_duplicates()
+        if len(bad := values[[not (_number(value) and value >= 0 and value % 1 == 0) for value in values]]):
             raise ValueError(f"{name} {bad.iloc[0]!r} of {metric} ({split}) is not a whole number")
     if len(twice := rows[rows.duplicated([*_RUN, "epoch"])]):
         run, epoch = twice.iloc[0][["run_id", "epoch"]]
         raise ValueError(f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each")
-    if not all(map(_number, rows["value"])):
+    if rows["value"].dtype != float and not all(map(_number, rows["value"])):
         raise NotMeasured(f"{metric} ({split}) holds values that are not numbers")
     count = LAST_EPOCHS if how == "last_epochs" else 1
     rows = rows.astype({"epoch": "int64", "value": float}).sort_values("epoch")
@@ -368,7 +370,15 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     >>> nc.comparison.terminal_phase(frame)["reached"].tolist()
     [False]
     """
-    ends = pd.concat([by_run(frame, metric, "train") for metric in PHASE_METRICS])
+    _check_columns(frame)
+    known = frame["metric"].isin(PHASE_METRICS) & (frame["split"] == "train")
+    return _phase(pickle.dumps(frame.loc[known, [*KEYS, *_ROW]].reset_index(drop=True))).copy()
+
+
+@functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs
+def _phase(rows: bytes) -> pd.DataFrame:
+    frame = pickle.loads(rows)
+    ends = pd.concat([_tails(frame, metric, "train", "last") for metric in PHASE_METRICS])
     runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)
     found = runs.agg(
         value=("value", "min"), most=("value", "max"), known=("value", "count"), epochs=("epoch", "nunique")

@@ -57,11 +57,13 @@ def save_figure(
     >>> sorted(files)
     ['json', 'pdf', 'png']
     """
-    base = paths.results(profile) / "figures" / name
-    contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
+    contents, layout = {"pdf": _render(fig, "pdf")}, fig.get_layout_engine()
+    fig.set_layout_engine("none")  # the picture has that of the PDF: to find it takes as long as to draw it
+    contents["png"] = _render(fig, "png")
+    fig.set_layout_engine(layout or "none")
     if data is not None:
         contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
-    return _save(base, contents, _sidecar(name, caption, runs, profile))
+    return _save(paths.results(profile) / "figures" / name, contents, _sidecar(name, caption, runs, profile))
 
 
 def save_table(
@@ -91,11 +93,10 @@ def save_table(
     >>> sorted(nc.save_table(table, "mine/table", "A table, profile smoke.", [], "smoke"))
     ['csv', 'json', 'md']
     """
-    base = paths.results(profile) / "tables" / name
     display = frame if display is None else display
     shown = table(map(str, display.columns), display.astype(object).map(_cell).to_numpy())
     contents = {"csv": csv_bytes(frame), "md": f"{shown}\n\n{caption}\n".encode()}
-    files = _save(base, contents, _sidecar(name, caption, runs, profile))
+    files = _save(paths.results(profile) / "tables" / name, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
     return files
 

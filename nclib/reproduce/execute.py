@@ -6,6 +6,7 @@ server that has loaded torch, pandas and the rest once.
 
 import contextlib
 import functools
+import gc
 import json
 import multiprocessing
 import os
@@ -80,6 +81,7 @@ def _be_notebook(
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches the command alone
     processes.follow_parent()
+    gc.freeze()  # what the server has loaded stays, and need not be searched
     try:
         sender.send(run_cells(name, values, profile))
     except Exception as error:  # what was drawn could not be written
