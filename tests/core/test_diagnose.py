@@ -31,7 +31,7 @@ class Wrong(TanhCell):
 
 class Expansive(nn.Module):
     def forward(self, z, x):
-        return x - 1.5 * z
+        return x - 1.02 * z
 
 
 def dropped(z, x):
