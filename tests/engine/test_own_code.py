@@ -102,6 +102,12 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
 
 
+def test_changed_source_is_read_again_in_the_same_process(folder):
+    assert own_code.load("my_cells:HALF", None) == 0.5
+    (folder / "helper.py").write_text("HALF = 0.4\n")
+    assert own_code.load("my_cells:HALF", None) == 0.4, "of the same size, in the same second"
+
+
 def test_a_configuration_read_back_looks_nothing_up(folder):
     config = cell()
     text = config.model_dump_json()

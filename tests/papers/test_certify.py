@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from companion import certify
 from companion.exact import identity
-from companion.neural_collapse import inputs_bounded
 from nclib.cli import app
 
 PAPERS = Path(certify.__file__).parent
@@ -63,6 +62,8 @@ def test_each_certificate_can_fail_by_each_of_its_numbers(name, claimed):
 
 @pytest.mark.parametrize("matrix", ["W", "W_DEQ", "H0"])
 def test_a_matrix_longer_than_its_partner_has_no_certificate(matrix):
+    from companion.neural_collapse import inputs_bounded  # here: the order of imports is that of the certificates
+
     unit = identity(2)
     own = {name: F(11, 10) * unit if name == matrix else unit for name in ("W", "W_DEQ", "H0")}
     with pytest.raises(certify.NotCertified, match=f"the budget of {matrix}$"):
