@@ -32,7 +32,7 @@ class Wrong(TanhCell):
 
 class Expansive(nn.Module):
     def forward(self, z, x):
-        return x - 1.5 * z
+        return x - 1.02 * z
 
 
 def dropped(z, x):
@@ -51,7 +51,9 @@ BAD = {
         {"fixed_point"},
     ),
     "two fixed points": (
-        lambda: nc.DEQ(lambda z, x: torch.tanh(2 * z + 0.1 * x), nc.Anderson(), z0=torch.sign),
+        lambda: nc.DEQ(
+            lambda z, x: 8 + torch.tanh(2 * (z - 8) + 0.2 * x), nc.Anderson(), z0=lambda x: 8 + torch.sign(x)
+        ),
         {"starts"},
     ),
     "expansive, Broyden": (lambda: nc.DEQ(Expansive(), nc.Broyden(1e-6)), {"spectral_radius"}),
@@ -63,7 +65,7 @@ BAD = {
     "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged", "gradient"}),
     "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
     "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
-    "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - z.mean(0)) + x, nc.Anderson()), {"map"}),
+    "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - 1e-3 * z.mean(0)) + x, nc.Anderson()), {"map"}),
     "few backward steps": (
         lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(nc.FixedPointIteration(1e-8, 1))),
         {"gradient"},

@@ -181,11 +181,11 @@ def test_all_layers_are_those_without_submodules_and_what_the_classifier_takes_i
     assert values(named, "1")["nc1_cdnv"] == values(table, "2.input")["nc1_cdnv"]
     assert listed(nc.measure(cnn, batches(IMAGES))) == ["conv1", "conv2", "head.input"]  # then a ReLU
     net = nn.Sequential(
-        nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Dropout2d(), nn.Conv2d(5, 6, 3), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, K), nn.Softmax(1),
+        nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Dropout2d(), nn.Identity(), nn.Conv2d(5, 6, 3),
+        nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, K), nn.Softmax(1),
     )  # fmt: skip
     every = listed(nc.measure(net, batches(IMAGES), "all", per_class=True))
-    assert every == ["0", "1", "2", "4", "8.input"]  # 5 and 6 are what 8 takes, 9 is after it
+    assert every == ["0", "1", "2", "5", "9.input"]  # 6 and 7 are what 9 takes, 10 is after it
     named = nn.Sequential(OrderedDict(first=nn.Linear(7, 6), all=nn.ReLU(), head=nn.Linear(6, K)))
     assert listed(nc.measure(named, batches(x), "all")) == ["all"]  # a module of that name
 

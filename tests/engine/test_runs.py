@@ -1,6 +1,7 @@
 """Runs: trained once, by whatever executor, whatever interrupts or competes with it."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -200,6 +202,26 @@ def test_a_run_that_kills_its_process_is_named_and_no_other(monkeypatch):
         ensure_runs(wanted, 2)
     assert set(caught.value.failures) == {run_id(wanted[1])}
     assert default_store().ids() == sorted(map(run_id, (wanted[0], wanted[2])))
+
+
+def test_runs_that_were_lost_together_go_on_alone(monkeypatch):
+    """Where run b is under way, all others that are so are lost with it."""
+
+    def train_on(grid, executor, waiting, devices, at_once):
+        while waiting:
+            now = [waiting.popleft() for _ in range(min(at_once, len(waiting)))]
+            if "b" in now:
+                return now
+            for run in now:
+                grid._end(run, "")
+        return []
+
+    stored = []
+    grid = jobs.Grid(dict.fromkeys("abc"), SimpleNamespace(has=lambda _: True), lambda *_: None, stored.append)
+    monkeypatch.setattr(jobs, "pool", contextlib.nullcontext)
+    monkeypatch.setattr(jobs.Grid, "_train_on", train_on)
+    grid._train_in_processes(2)
+    assert stored == ["c", "a"] and set(grid.failures) == {"b"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from companion import certify
+from companion.exact import identity
 from nclib.cli import app
 
 PAPERS = Path(certify.__file__).parent
@@ -57,6 +58,16 @@ def test_each_certificate_is_ok(name, all_results):
 def test_each_certificate_can_fail_by_each_of_its_numbers(name, claimed):
     results = (certify._run(name, **{claimed.name: value}) for value in others(claimed.default))
     assert any(not r.ok and "FAILED: " in r.certificate and "TypeError" not in r.certificate for r in results)
+
+
+@pytest.mark.parametrize("matrix", ["W", "W_DEQ", "H0"])
+def test_a_matrix_longer_than_its_partner_has_no_certificate(matrix):
+    from companion.neural_collapse import inputs_bounded  # here: the order of imports is that of the certificates
+
+    unit = identity(2)
+    own = {name: F(11, 10) * unit if name == matrix else unit for name in ("W", "W_DEQ", "H0")}
+    with pytest.raises(certify.NotCertified, match=f"the budget of {matrix}$"):
+        inputs_bounded._reaches(own["W"] @ own["H0"], (unit,) * 3, own["W"], unit, own["W_DEQ"], own["H0"])
 
 
 def test_the_verdicts_on_the_statements(all_results):

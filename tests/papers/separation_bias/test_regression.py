@@ -39,6 +39,11 @@ def test_targets_are_the_functions_they_are_named_after():
     x, y = regression.Task(TaskConfig(name="steep", level=8), 0).test
     np.testing.assert_array_equal(y, steep_target(x[:, 0].numpy(), 8))
     assert (x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
+    x, y = regression.Task(LINEAR, 0).train
+    np.testing.assert_array_equal(y, x[:, 0] + 0.5 * x[:, 1] + 2 * x[:, 3])
+    signs = torch.tensor([[1.0, 1, -1], [-1, 1, 1]])
+    values = {name: function(signs).tolist() for name, (function, _) in regression.BOOLEAN.items()}
+    assert values == {"product": [1, -1], "majority": [1, 1], "abbe": [0.75, -3.75]}
 
 
 @pytest.mark.parametrize(
