@@ -114,7 +114,6 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("place", ["code", "site-packages"])
 @pytest.mark.parametrize("start", ["start", "no_start"])
 def test_what_a_package_imports_of_its_own_counts_wherever_it_lies(place, start, folder, monkeypatch):
@@ -132,12 +131,12 @@ def test_what_a_package_imports_of_its_own_counts_wherever_it_lies(place, start,
         digests.add(own_code.digest(f"{package}.cells:Cell"))
     assert len(digests) == 2
     assert ("others.more.py" in own_code.files(f"{package}.cells:Cell")) == (place == "code")
-=======
+
+
 def test_changed_source_is_read_again_in_the_same_process(folder):
     assert own_code.load("my_cells:HALF", None) == 0.5
     (folder / "helper.py").write_text("HALF = 0.4\n")
     assert own_code.load("my_cells:HALF", None) == 0.4, "of the same size, in the same second"
->>>>>>> faults
 
 
 def test_a_configuration_read_back_looks_nothing_up(folder):
