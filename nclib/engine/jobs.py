@@ -20,7 +20,7 @@ import torch
 from nclib import models, training
 from nclib.config import ConfigError, DataConfig, RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.data import make_split
-from nclib.engine.store import RunStore
+from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, processes, provenance
 from nclib.training import Result as Result
 
@@ -83,7 +83,6 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, 1))
     own = config.model.own_code if isinstance(config, RunConfig) else None
     code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
-    store.checkpoint(run_id(config)).load()  # warns of a damaged one now: what is warned of below is kept with the run
 
     with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -102,6 +101,9 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     record["facts"] = {**result.facts, **({"base": base} if base else {})}
     record["warnings"] = sorted({str(warning.message) for warning in caught})
     store.save(config, result, record, code)
+    for warning in caught:  # kept with the run, where nobody looks for work that was lost
+        if issubclass(warning.category, DamageWarning):
+            warnings.warn(warning.message, stacklevel=2)
 
 
 @contextlib.contextmanager
