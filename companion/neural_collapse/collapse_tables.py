@@ -199,21 +199,8 @@ def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
     below = {"nc2c": ALONE[:2], "nc3c": ALONE[2:4], "eq13": ("eq13printed",)}
     names = [each for name in most for each in (name, *below.get(name, ()))]
-    last = (
-        "trace",
-        "tracemajor",
-        "traceminor",
-        "traceclasses",
-        "traceimages",
-        "minoritycos",
-        "cos",
-        "cosc",
-        "acc",
-        "accadj",
-        "acc10",
-        "minority",
-        "majority",
-    )
+    last = ("trace", "tracemajor", "traceminor", "traceclasses", "traceimages", "minoritycos", "cos", "cosc")
+    last += ("acc", "accadj", "acc10", "minority", "majority")
     for name in (*names, *last):
         lines.append([EVERY[name].label, EVERY[name].claim or "–", _values(name), *_changes(name, FRONT_GROUPS)])
         if name in SPLITS:

@@ -59,7 +59,7 @@ class PeeledFit(NamedTuple):
 
 
 class _Objective:
-    """Loss over `scale`, its gradient in `slope`, in unconstrained variables: each block is scaled to its sphere."""
+    """Loss and gradient over `scale`, in unconstrained variables: each block is scaled to its sphere."""
 
     def __init__(self, problem: PeeledProblem) -> None:
         p = self.problem = problem
@@ -101,7 +101,7 @@ class _Objective:
             return np.linalg.inv(identity - m) - (identity if kind == "deq1" else 0)
         return {"none": identity, "explicit": m, "residual": identity + m}[kind]
 
-    def __call__(self, flat: np.ndarray) -> float:
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         w_free, h0_free, m_free = self.split(flat)
         fit, kind = self.forward(flat), self.problem.map
         slope, operator = self.softmax, self.operator
@@ -121,8 +121,7 @@ class _Objective:
         elif self.problem.reading == "V2":
             d_h0 = _pull(d_h0, h0_free, self.radii[1])
         parts = _pull(d_w, w_free, self.radii[0]), d_h0, _pull(d_m, m_free, self.radii[2])
-        self.slope = _flat(*parts) / self.scale
-        return fit.loss / self.scale
+        return fit.loss / self.scale, _flat(*parts) / self.scale
 
 
 def _softmax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,19 +132,13 @@ def _softmax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.log1p(rest / count) + np.log(count) + top, powers / powers.sum(axis=0)
 
 
-def _norm(x: np.ndarray) -> float:
-    """Bit for bit NumPy's, in half of the time."""
-    flat = x.ravel(order="K")
-    return math.sqrt(flat @ flat)
-
-
 def _scaled(x: np.ndarray, radius: float) -> np.ndarray:
-    return x * (radius / _norm(x))
+    return x * (radius / np.linalg.norm(x))
 
 
 def _pull(slope: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
     """Gradient with respect to x of a function of radius · x/‖x‖ whose gradient there is `slope`."""
-    size = _norm(x)
+    size = np.linalg.norm(x)
     return radius / size * (slope - x * ((x * slope).sum() / size**2))
 
 
@@ -186,10 +179,7 @@ def _descend(
 
     def descend(point: np.ndarray, steps: int) -> scipy.optimize.OptimizeResult:
         options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
-        # SciPy asks for the slope right after the loss; with jac=True it would compare the points, twice
-        return scipy.optimize.minimize(
-            objective, point, jac=lambda _: objective.slope, method="L-BFGS-B", options=options
-        )
+        return scipy.optimize.minimize(objective, point, jac=True, method="L-BFGS-B", options=options)
 
     first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
     best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)
