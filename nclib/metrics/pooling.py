@@ -24,17 +24,16 @@ def vectors(x: Tensor, pool: str, last: bool) -> Tensor:
 
 def features_last(x: Tensor, layer: nn.Module, network: nn.Module) -> bool | None:
     """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
-    network, else by the number of axes; None where that is not clear."""
+    blocks around it, the nearest first, else by the number of axes; None where that is not clear."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
         return None
-    first, last = _shown(x, layer)
-    if first != last:
-        return last
-    elsewhere = _shown(x, network)
-    if (first and last) or (all(elsewhere) and (x.ndim == 3 or x.shape[1] == x.shape[-1])):
-        return None
-    if any(elsewhere):  # a map whose width is by chance that of some linear layer stays a map
-        return not elsewhere[0]
+    around = [part for part in network.modules() if layer in part.modules()]
+    for part in (layer, *reversed(around)):
+        first, last = _shown(x, part)
+        if first != last:
+            return last
+        if first:  # a map whose width is by chance that of some linear layer stays a map
+            return None if part is layer or x.ndim == 3 or x.shape[1] == x.shape[-1] else False
     return None if x.ndim == 3 and any(isinstance(part, nn.Conv1d) for part in network.modules()) else x.ndim == 3
 
 

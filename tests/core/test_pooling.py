@@ -24,6 +24,11 @@ def batches(x):
     return list(zip(x.split(25), LABELS.split(25), strict=True))
 
 
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(-1)
+
+
 class ChannelsLast(nn.Module):
     """As a Swin transformer: a strided convolution, then maps (B, H, W, D)."""
 
@@ -47,8 +52,19 @@ def test_maps_with_channels_last_are_averaged_over_positions():
     h = nc.features(net, batches(IMAGES), "blocks.0").h
     full = nc.features(net, batches(IMAGES), "blocks.0", lambda h: h.flatten(1)).h
     torch.testing.assert_close(h, full.reshape(len(h), -1, 6).mean(1))
+
+
+def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_its_axis():
+    square = batches(IMAGES[:, :, :12])
+    first = nn.Sequential(nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU()), nn.Flatten(2), Mean(), nn.Linear(6, K))
+    for net, layer, axes in ((ChannelsLast(), "blocks.0.2", (1, 2)), (first, "0.1", (2, 3))):
+        h = nc.features(net, square, layer).h
+        full = nc.features(net, square, layer, lambda h: h.flatten(1)).h
+        torch.testing.assert_close(h, full.reshape(len(h), 6, 6, 6).mean(axes))
+    net = ChannelsLast()
+    net.blocks = nn.ModuleList([nn.Tanh()])  # between a convolution and a linear layer
     with pytest.raises(ValueError, match=r"\(25, 6, 6, 6\), which may be .*: pass a function"):
-        nc.features(net, batches(IMAGES[:, :, :12]), "blocks.0.2")
+        nc.features(net, square, "blocks.0")
 
 
 def test_tokens_after_a_convolution_have_their_features_last():
