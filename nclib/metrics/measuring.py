@@ -141,7 +141,7 @@ def measure(
     returns the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor; of one that the
     network returns ``logits`` or else the first tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels
     and features of the layer's own modules show, or else those of the blocks around it. Where they do not show it, and
-    for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, measured at its equilibrium.
+    for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, read at its equilibrium.
 
     Sources of what is measured on test data: Papyan, Han & Donoho 2020 (nearest class mean), Galanti, György & Hutter
     2022 (CDNV), Hui, Belkin & Nakkiran 2022 (weak and strong collapse on test data).
