@@ -5,8 +5,7 @@ import pytest
 import scipy.stats
 
 from companion.neural_collapse import collapse_tables
-from companion.neural_collapse.collapse_tables import GROUPS, ROWS, compared, tracked
-from companion.neural_collapse.duality import SPLIT
+from companion.neural_collapse.collapse_tables import GROUPS, ROWS, SPLITS, compared, tracked
 
 
 def value(run_rows, metric, split="train"):
@@ -56,7 +55,7 @@ def test_the_answer_of_the_page_is_that_of_the_intervals():
     assert [side("cosc", group) for group in ("r100", "r10", "balanced")] == [1, 0, -1]
 
 
-@pytest.mark.parametrize("metric", SPLIT)
+@pytest.mark.parametrize("metric", SPLITS.values())
 def test_what_is_nearer_at_R_100_comes_from_lengths(metric):
     parts = collapse_tables._parts("r100", metric)
     assert parts["lengths"].ends()[1] < 0 < parts["angles"].ends()[1]

@@ -84,7 +84,7 @@ GROUPS_SHOWN = ("r100", "r10", "balanced")
 FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
 VALUES = "R = 100: ResNet → DEQ"
 # Metrics split into lengths and angles, by the short names of `ROWS`; and the parts, as they are called below a row.
-SPLITS = dict(zip(("eq14", "nc2c", "nc3c"), SPLIT, strict=True))
+SPLITS = {"eq14": "NC3, eq. 14", "nc2c": "NC2, centred", "nc3c": "NC3, centred"}
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
@@ -272,24 +272,24 @@ def _front_verdicts(names: list[str]) -> str:
     return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced pooled: reported"], lines)
 
 
-def _parts(group: str, metric: str, centre_first: bool = False) -> dict[str, Interval]:
+def _parts(group: str, metric: str) -> dict[str, Interval]:
     """Intervals over seeds of the log ratios that `exchanged` gives, each seed's mean over settings."""
     keys, store = [*SETTING, "seed"], reference_store()
     runs = tracked().drop_duplicates("run_id").pivot(index=keys, columns="model", values="run_id").reset_index()
     named = compared(ROWS["eq14"], group).table[keys].merge(runs, on=keys)
     both = [[store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()]
-    found = exchanged(both, metric, centre_first).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
+    found = exchanged(both, metric).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
     return {part: interval(found[part]) for part in found}
 
 
 def _split() -> str:
     lines = []
-    centred_first = ("NC3, centred before the exchange", "NC3, eq. 14", True)
-    for label, metric, centre_first in [*((name, name, False) for name in SPLIT), centred_first]:
+    for metric in SPLIT:
+        row = next(ROWS[name] for name, whole in SPLITS.items() if metric.startswith(whole))
         for group, said in zip(GROUPS_SHOWN, ("R = 100", "R = 10", "balanced"), strict=True):
-            parts = _parts(group, metric, centre_first)
-            cells = [_percent(parts[name]) for name in ("whole", "lengths", "angles")]
-            lines.append([f"{label}: {said}", *cells])
+            parts = _parts(group, metric)
+            cells = [_said(row, compared(row, group).interval), _percent(parts["lengths"]), _percent(parts["angles"])]
+            lines.append([f"{metric}: {said}", *cells])
     return table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
 
 

@@ -1,8 +1,8 @@
 """Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what NC2 and NC3 owe to lengths and to angles.
 
 With the lengths of one network's class means and classifier rows and the directions of the other's, a metric shows
-what a difference between the two comes from. Lengths are exchanged before the class means are centred: their centre
-depends on the lengths, so that centred means differ in their angles where the means themselves differ in length alone.
+what a difference between the two comes from. Of centred metrics this depends on the order: the centre depends on the
+lengths, so that centred means differ in their angles where the means themselves differ in length alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,18 +21,19 @@ def eq14(means: np.ndarray, weights: np.ndarray) -> float:
     return float(np.linalg.norm(weights / np.linalg.norm(weights) - means / np.linalg.norm(means)))
 
 
-def centred_nc2(means: np.ndarray, weights: np.ndarray) -> float:
-    """Distance of the centred class means (K, d) from a simplex; the classifier plays no part."""
-    return nc2_etf_distance(means - means.mean(axis=0))
+def nc2(means: np.ndarray, weights: np.ndarray) -> float:
+    """Distance of the class means (K, d) from a simplex; the classifier plays no part."""
+    return nc2_etf_distance(means)
 
 
-def centred_nc3(means: np.ndarray, weights: np.ndarray) -> float:
-    """`eq14` of centred class means."""
-    return eq14(means - means.mean(axis=0), weights)
-
-
-# What `exchanged` compares, by the names of tables.
-SPLIT = {"NC3, eq. 14": eq14, "NC2, centred": centred_nc2, "NC3, centred": centred_nc3}
+# What `exchanged` compares, by the names of tables: the metric, and when the class means are centred.
+SPLIT = {
+    "NC3, eq. 14": (eq14, "never"),
+    "NC2, centred": (nc2, "after the exchange"),
+    "NC3, centred": (eq14, "after the exchange"),
+    "NC2, centred before the exchange": (nc2, "before the exchange"),
+    "NC3, centred before the exchange": (eq14, "before the exchange"),
+}
 
 
 def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> pd.DataFrame:
@@ -52,16 +53,13 @@ def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarra
     return pd.concat([frame, pd.DataFrame(rows, columns=frame.columns).astype(frame.dtypes)], ignore_index=True)
 
 
-def exchanged(
-    pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]], name: str, centre_first: bool = False
-) -> pd.DataFrame:
+def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]], name: str) -> pd.DataFrame:
     """A metric of `SPLIT` of pairs of networks, and with lengths and angles exchanged.
 
     Parameters
     ----------
     pairs : arrays of the network, and of the one it is compared with: class_means and classifier (K, d)
     name : a key of `SPLIT`
-    centre_first : centre the class means before their lengths are exchanged
 
     Returns
     -------
@@ -77,18 +75,28 @@ def exchanged(
     >>> exchanged([(longer, longest)], "NC2, centred").round(6).to_dict("records")
     [{'whole': -0.391794, 'lengths': -0.391794, 'angles': 0.0}]
     """
+    metric, centred = SPLIT[name]
+
+    def value(lengths, angles):
+        means, weights = lengths * angles
+        return metric(_centred(means, centred == "after the exchange"), weights)
+
     rows = []
     for both in pairs:
         split = []
         for arrays in both:
             means, weights = (np.asarray(arrays[key], float) for key in ("class_means", "classifier"))
-            h_and_w = np.stack([means - centre_first * means.mean(axis=0), weights])
+            h_and_w = np.stack([_centred(means, centred == "before the exchange"), weights])
             split.append((np.linalg.norm(h_and_w, axis=-1, keepdims=True), _directions(h_and_w)))
         (lengths, angles), (other_lengths, other_angles) = split
-        base = SPLIT[name](*other_lengths * other_angles)
+        base = value(other_lengths, other_angles)
         found = {"whole": (lengths, angles), "lengths": (lengths, other_angles), "angles": (other_lengths, angles)}
-        rows.append({part: float(np.log(SPLIT[name](*long * turned) / base)) for part, (long, turned) in found.items()})
+        rows.append({part: float(np.log(value(*arrays) / base)) for part, arrays in found.items()})
     return pd.DataFrame(rows)
+
+
+def _centred(means: np.ndarray, centre: bool) -> np.ndarray:
+    return means - means.mean(axis=0) if centre else means
 
 
 def _directions(rows: np.ndarray) -> np.ndarray:
