@@ -109,10 +109,9 @@ def _accuracy() -> str:
     card = read("tables/scorecard-quick")
     runs = {run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()}
     frame = reference_store().frame(sorted(runs))
-    settings = len(frame[["dataset", "K_A", "R"]].drop_duplicates())
     found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
     word = found.verdict("toy", "higher", phase="described").word
-    said = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f} points over {settings} settings, {word}"
+    said = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f} points over {found.settings} settings, {word}"
     return minus(f"{said} (detectable: {found.interval.detectable:.1f})")
 
 

@@ -221,12 +221,13 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     DataFrame with a row for each T and group of classes: claim, solved, value (means, in percent), difference (in
     points), half, detectable, settings_found, seeds, verdict, scale, remark.
     """
-    # balanced settings have neither majority nor minority
-    states, found = states_as_models(frame).dropna(subset="value"), []
+    states, found = states_as_models(frame), []
     for t, (metric, group) in product(REMOVED, _GROUPS.items()):
         claim = f"T = {t}, {group} classes: accuracy, without the solver − with it, in points"
+        # balanced settings have neither majority nor minority
+        rows = states if group == "all" else states[states["K_A"].notna()]
         try:
-            compared = pairs(states, metric, "test", arm=f"T = {t}", against="solved")
+            compared = pairs(rows, metric, "test", arm=f"T = {t}", against="solved")
         except NotMeasured:
             found.append((claim, *[np.nan] * 5, 0, 0, "reported", scale, "0 seeds"))
             continue

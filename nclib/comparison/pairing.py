@@ -146,8 +146,9 @@ def pairs(
         seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
         profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
         other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
-        network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. No run
-        stands under a second seed: equal values are seen, nearly equal ones cannot be.
+        network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. Every run
+        of both networks has the metric: leave out those that cannot have it, as balanced ones for minority classes.
+        No run stands under a second seed, setting or data set: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -172,6 +173,8 @@ def pairs(
     runs = _tails(frame, metric, split, how)
     if {*runs["model"]} != {arm, against}:
         raise NotMeasured(f"no setting has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
+    if len(lost := pd.MultiIndex.from_frame(frame[_RUN]).difference(pd.MultiIndex.from_frame(runs[_RUN]), sort=False)):
+        raise ValueError(f"run {lost[0][0]} has rows, and none of {metric} ({split}); leave it out of the frame")
     at_end = frame[frame["epoch"].isin(runs["epoch"])].astype({"epoch": "int64"}).merge(runs[[*_RUN, "epoch"]])
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
     _check_options(rows, runs)
@@ -198,11 +201,16 @@ def _check_columns(frame: pd.DataFrame) -> None:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
         raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
+    if len(bad := [count for count in frame["K_A"].dropna().drop_duplicates() if not _number(count)]):
+        raise ValueError(
+            f"K_A {bad[0]!r} is not a number, the count of majority classes; leave it missing for balanced data"
+        )
     if not (pd.to_numeric(frame["R"], errors="coerce") >= 1).all():
         raise ValueError("R, images of a majority class over those of a minority class, is a number of at least 1")
     if frame["dataset"].isna().any():
         raise ValueError("the column dataset is empty in some rows; name the data of every run")
-    rules = {"dataset": lambda name: str(name).strip().casefold(), "R": lambda ratio: round(float(ratio), 3)}
+    rules = dict.fromkeys(("dataset", "model"), lambda name: str(name).strip().casefold())
+    rules["R"] = lambda ratio: round(float(ratio), 3)
     for name, plain in rules.items():
         found = frame[name].drop_duplicates()
         if len(alike := found[found.map(plain).duplicated(keep=False)]):
@@ -214,15 +222,12 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
     runs = rows.drop(columns=_ROW).drop_duplicates().merge(judged[[*_RUN, "epochs judged"]], on=_RUN)
     if len(twice := runs[runs.duplicated(_RUN)]):
         raise ValueError(f"run {twice.iloc[0]['run_id']} has rows with different seeds, settings or options")
-    options = [(name, runs[name]) for name in runs if name not in (*KEYS, "protocol")]
+    options = runs.drop(columns=[*KEYS, "protocol"], errors="ignore")
     if "protocol" in runs:  # what is absent from it is unset
         known = [json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"]]
-        options += [
-            (name, values.where(values.notna(), "none").map(str)) for name, values in pd.json_normalize(known).items()
-        ]
-    for name, values in options:
-        if values.nunique(dropna=False) == 1:
-            continue
+        stored = pd.json_normalize(known)
+        options = pd.concat([options, stored.where(stored.notna(), "none").map(str)], axis="columns")
+    for name, values in options.loc[:, options.nunique(dropna=False) > 1].items():
         within = _agree_within(name)
         for _, group in runs.groupby(within, dropna=False) if within else [((), runs)]:
             found = values[group.index].astype(object)
@@ -257,19 +262,20 @@ def _check_partners(runs: pd.DataFrame, what: str) -> None:
 
 
 def _check_copies(rows: pd.DataFrame) -> None:
-    """Refuse seeds whose values are all equal, costs aside. Whole numbers, and one accuracy alone, can be so by
-    chance."""
+    """Refuse two runs of a network whose values are all equal, costs aside, under whatever seed or setting they stand.
+
+    Left out is what honest runs can share by chance: whole numbers, such as an accuracy of 1, and fewer than three
+    different accuracies alone, as a test set has few values. Every other value is an average over all images of a
+    network with its own start and data: two of them have not the same bits.
+    """
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
-    rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")].sort_values(
-        ["split", "metric", "epoch"]
-    )
+    rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")].sort_values(_ROW)
     seen: dict[Any, str] = {}
-    for (run, *about), own in rows.groupby(["run_id", "model", *SETTING], dropna=False, sort=False):
-        values = (*map(str, about), *own[_ROW].itertuples(index=False, name=None))
-        if len(own) == 1 and own.iloc[0]["metric"].startswith("accuracy_"):
-            continue
-        if (first := seen.setdefault(values, run)) != run:
-            raise ValueError(f"runs {first} and {run} have the same values: one run under two seeds")
+    for (run, model), own in rows.groupby(_RUN, dropna=False, sort=False):
+        by_chance = own["metric"].str.startswith("accuracy").all() and own["value"].nunique() < 3
+        values = (model, *own[_ROW].itertuples(index=False, name=None))
+        if not by_chance and (first := seen.setdefault(values, run)) != run:
+            raise ValueError(f"runs {first} and {run} of {model} have the same values: one run entered twice")
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:

@@ -104,8 +104,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     >>> nc.comparison.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
-    options = scale, split, "deq", "explicit"
-    rows = [(metric, *_of_one_setting(frame, metric, *options, claim)) for metric, claim in claims.items()]
+    rows = [(key, *_of_one_setting(frame, key, scale, split, "deq", "explicit", said)) for key, said in claims.items()]
     table = pd.DataFrame(rows, columns=["metric", "deq", "explicit", *_SHOWN, *words.JUDGED])
     return table.assign(printed=[f"DEQ {claim}" for claim in claims.values()])
 

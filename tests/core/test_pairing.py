@@ -135,14 +135,14 @@ def other_run():
     return lambda frame: stack(frame, frame[only(frame)].assign(run_id=frame["run_id"] + "-other"))
 
 
-def copied():
-    """Seed 1 is seed 0."""
+def copied(column="seed", one=0, other=1):
+    """The DEQ's runs of one seed or setting, entered as those of another."""
 
-    def one(frame):
-        own = frame[only(frame, seed=0)]
-        return stack(frame[~only(frame, seed=1)], own.assign(seed=1, run_id="copy " + own["run_id"]))
+    def change(frame):
+        own, rest = frame[only(frame) & (frame[column] == one)], frame[~only(frame) | (frame[column] != other)]
+        return stack(rest, own.assign(**{column: other, "run_id": "copy " + own["run_id"]}))
 
-    return one
+    return change
 
 
 JSON = ('{"model.width":16,"data.n_max":50}', '{"model.width":64,"data.n_max":50}', '{"model.width":16}')
@@ -167,13 +167,21 @@ REFUSED = {
     "two runs of a seed": (other_run(), "digits, K_A = 3.0, R = 100.0 has 2 runs of seed 0 with nc1 .train. of deq"),
     "a run with two seeds": (lambda f: stack(f, f[only(f, seed=0)].assign(seed=3, epoch=2)), "different seeds"),
     "a run with two widths": (put("width", 64, seed=0, metric="nc1"), "different seeds, settings or options"),
-    "one seed copied": (copied(), "have the same values: one run under two seeds"),
+    "one seed copied": (copied(), "have the same values"),
     "one seed copied, at another cost": (
         lambda f: stack(
             copied()(f), *(f[only(f, seed=n, metric="nc1")].assign(metric="seconds", value=5 + n / 10) for n in (0, 2))
         ),
         "have the same values|different seeds",
     ),
+    "one setting copied": (copied("K_A", 3, 5), "of deq have the same values: one run entered twice"),
+    "all copied to a data set": (
+        lambda f: stack(f, f.assign(dataset="digit_pairs", run_id="copy " + f["run_id"])),
+        "have the same values: one run entered twice",
+    ),
+    "a setting not measured": (lambda f: f[(f["K_A"] == 3) | (f["metric"] != "nc1")], "and none of nc1 .train."),
+    "a seed not measured": (lambda f: f[(f["seed"] != 2) | (f["metric"] != "nc1")], "and none of nc1 .train."),
+    "K_A as text": (lambda f: f.assign(K_A=[3 if k == 3 else "3" for k in f["K_A"]]), "K_A '3' is not a number"),
     "R below 1": (lambda f: f.assign(R=0.1), "is a number of at least 1"),
     "a seed without partner": (without(seed=2), "has 0 runs of seed 2 with nc1 .train. of deq"),
     "a setting without partner": (
@@ -200,6 +208,10 @@ REFUSED = {
     "dataset with a space": (
         lambda f: f.assign(dataset=f["dataset"].where(f["K_A"] != 5, "digits ")),
         "dataset is written in two ways",
+    ),
+    "model written in two ways": (
+        lambda f: f.assign(model=f["model"].where(f["K_A"] != 5, f["model"].str.upper())),
+        "model is written in two ways",
     ),
     "R written in two ways": (lambda f: f.assign(K_A=3, R=f["R"] + 1e-7 * (f["K_A"] == 5)), "R is written in two ways"),
     "solver of seeds": (
@@ -276,11 +288,14 @@ def test_data_sets_may_differ_in_their_data_and_in_nothing_else():
         pairs(stack(of("digits", 16, 50), of("digit_pairs", 64, 20)), "nc1")
 
 
-def test_one_accuracy_alone_may_be_equal_by_chance():
-    frame = study(metric="accuracy_balanced", split="test", ratio=0.5)
-    frame["value"] = frame["value"].where(frame["split"] == "train", frame["value"].round(1) * 0.97)
+def test_accuracies_of_two_values_may_be_equal_by_chance():
+    last = study(SETTINGS[:2], metric="accuracy_balanced", split="test").assign(epoch=2)
+    last["value"] = last["value"].where(last["split"] == "train", last["value"].round(1) * 0.97)
+    frame = stack(last, last.assign(epoch=1, value=0.5))
     found = pairs(frame, "accuracy_balanced", "test")
-    assert found.table["explicit"].tolist() == pytest.approx([97.0] * 3), "in percent"
+    assert found.table["explicit"].tolist() == pytest.approx([97.0] * 6), "in percent"
+    with pytest.raises(ValueError, match="entered twice"):
+        pairs(stack(frame, last.assign(epoch=0, value=0.25)), "accuracy_balanced", "test")
 
 
 def test_settings_are_never_counted_as_seeds_and_names_are_checked():
