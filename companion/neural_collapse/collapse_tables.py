@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from companion.neural_collapse.accuracy_tables import published
-from companion.neural_collapse.duality import SPLIT, add_cosines, exchanged
+from companion.neural_collapse.duality import SPLIT, add_cosines, eq14, exchanged
 from companion.neural_collapse.protocol import KNOWN
+from nclib import simplex_etf
 from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
 from nclib.engine.reference import reference_store
 from nclib.publish.numbers import minus, table
@@ -50,11 +51,15 @@ ROWS = {
     "nc2c": Row("NC2, centred", "nc2_etf_distance", claim="lower"),
     "nc2norm": Row("NC2, centred means: equal lengths", "nc2_equinorm"),
     "nc2angle": Row("NC2, centred means: equal angles", "nc2_equiangular"),
-    "nc2cmajor": Row("NC2, centred, majority alone", "nc2_etf_distance_majority"),
-    "nc2cminor": Row("NC2, centred, minority alone", "nc2_etf_distance_minority"),
+    "nc2cmajor": Row("NC2, majority, its own centre", "nc2_etf_distance_majority"),
+    "nc2cminor": Row("NC2, minority, its own centre", "nc2_etf_distance_minority"),
+    "nc2amajor": Row("NC2, majority, centre of all", "nc2_majority_in_all"),
+    "nc2aminor": Row("NC2, minority, centre of all", "nc2_minority_in_all"),
     "nc3c": Row("NC3, centred", "nc3_self_duality", claim="lower"),
-    "nc3cmajor": Row("NC3, centred, majority alone", "nc3_self_duality_majority"),
-    "nc3cminor": Row("NC3, centred, minority alone", "nc3_self_duality_minority"),
+    "nc3cmajor": Row("NC3, majority, its own centre", "nc3_self_duality_majority"),
+    "nc3cminor": Row("NC3, minority, its own centre", "nc3_self_duality_minority"),
+    "nc3amajor": Row("NC3, majority, centre of all", "nc3_majority_in_all"),
+    "nc3aminor": Row("NC3, minority, centre of all", "nc3_minority_in_all"),
     "eq13": Row("NC2, eq. 13", "paper_eq13_uncentred", claim="lower"),
     "eq13printed": Row("NC2, eq. 13 with 1/(K−1)", "paper_eq13_uncentred_printed_constant"),
     "eq14": Row("NC3, eq. 14", "paper_eq14_uncentred", claim="lower"),
@@ -86,6 +91,13 @@ VALUES = "R = 100: ResNet → DEQ"
 # Metrics split into lengths and angles, by the short names of `ROWS`; and the parts, as they are called below a row.
 SPLITS = {"eq14": "NC3, eq. 14", "nc2c": "NC2, centred", "nc3c": "NC3, centred"}
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
+# The parts below a row of README: metric of `SPLIT`, part, what is said.
+LATER = "its angles, lengths exchanged after centring"
+FRONT_PARTS = {
+    "eq14": [("NC3, eq. 14", *part) for part in PARTS.items()],
+    "nc2c": [("NC2, centred", "angles", PARTS["angles"]), ("NC2, centred before the exchange", "angles", LATER)],
+    "nc3c": [("NC3, centred", "angles", PARTS["angles"]), ("NC3, centred before the exchange", "angles", LATER)],
+}
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
     "tr Σ_B, spread of the class means",
@@ -94,7 +106,7 @@ PARTS_OF_NC1 = (
     "scatter of a majority class",
 )
 # Rows that balanced settings do not have.
-ALONE = ("nc2cmajor", "nc2cminor", "nc3cmajor", "nc3cminor", "tracemajor", "traceminor")
+ALONE = tuple(f"{name}{part}" for name in ("nc2c", "nc2a", "nc3c", "nc3a", "trace") for part in ("major", "minor"))
 NO_MINORITY = (*ALONE, "minoritycos", "accadj", "minorityadj", "majority", "minority")
 
 
@@ -118,7 +130,7 @@ def tables() -> dict[str, str]:
         "collapse-parts": table(["", "DEQ / ResNet-18"], parts),
         "collapse-accuracies": _accuracies(),
         "readme-changes": table(["", *front], _front_changes(most)),
-        "readme-verdicts": _front_verdicts([*most, "acc"]),
+        "readme-verdicts": _front_verdicts(),
     }
 
 
@@ -197,21 +209,18 @@ def _values(name: str) -> str:
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    below = {"nc2c": ALONE[:2], "nc3c": ALONE[2:4]}
+    below = {name: (f"{name}major", f"{name[:3]}amajor") for name in ("nc2c", "nc3c")}
     names = [each for name in most for each in (name, *below.get(name, ()))]
     for name in (*names, "trace", "cos", "cosc", "acc", "accadj", "acc10", "minority", "majority"):
         lines.append([EVERY[name].label, EVERY[name].claim or "–", _values(name), *_changes(name, FRONT_GROUPS)])
-        if name in SPLITS:
-            parts = [_parts(group, SPLITS[name]) for group in FRONT_GROUPS]
-            lines += [
-                [f"– {said}", "–", "–", *(_percent(found[part]) for found in parts)] for part, said in PARTS.items()
-            ]
+        for metric, part, said in FRONT_PARTS.get(name, ()):
+            lines.append([f"– {said}", "–", "–", *(_percent(_parts(group, metric)[part]) for group in FRONT_GROUPS)])
     return lines
 
 
 def _gate(group: str) -> str:
     lines = []
-    for name in (*PRINTED, *_turned()) if group == "r100" else PRINTED:
+    for name in (*PRINTED, *_turned()) if group == "r100" else (*PRINTED, "nc1", "trace", "acc"):
         row, pairs_of = ROWS[name], compared(ROWS[name], group).table
         setting, pilot = ((pairs_of["K_A"] == k_a) & (pairs_of["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
         # the settings have unequal seeds without two pairs: each counts alike, without an interval
@@ -245,9 +254,12 @@ def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
     row = ROWS[name]
     found = _compared(row._replace(relative=False), (one,))
     claim = "equal" if one == BALANCED and name != "acc" else row.claim
-    word = found.verdict("reduced", claim, "described" if name == "acc" else "required").word
+    phase = "described" if name == "acc" else "required"
+    word = found.verdict("reduced", claim, phase).word
+    by_ratio = _compared(row, (one,)).verdict("reduced", claim, phase).word
     different = word == "reported" and found.terminal and found.interval.side
-    return found, f"{word}: {found.interval.side}" if different else word
+    said = f"{word}: {found.interval.side}" if different else word
+    return found, said if by_ratio == word else f"{said} (by ratios {by_ratio})"
 
 
 def _verdicts() -> str:
@@ -261,14 +273,14 @@ def _verdicts() -> str:
     return table(["", "the paper: DEQ", *(_name(*one) for one in SETTINGS)], lines)
 
 
-def _front_verdicts(names: list[str]) -> str:
+def _front_verdicts() -> str:
     lines = []
-    for name in names:
+    for name in JUDGED:
         row, words_of = ROWS[name], [_judged(name, one)[1] for one in SETTINGS]
         pooled = compared(row, "four")
         word = pooled.verdict("reduced", row.claim, "described").word if name == "acc" else "reported"
         lines.append([f"{row.label}: {row.claim}", *words_of, f"{word}: {_said(row, pooled.interval)}"])
-    known = {KNOWN: " (seen in a pilot)", (3, 10): " (the paper plots no NC)"}
+    known = {KNOWN: " (seen in a [pilot](book/protocol.md))", (3, 10): " (the paper plots no metric)"}
     heads = [_name(*one) + known.get(one, "") for one in SETTINGS[:-1]]
     return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced, pooled"], lines)
 
@@ -322,9 +334,16 @@ def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[s
     value = last.set_index("metric")["value"]
     means, minority = arrays["class_means"].astype(float), np.asarray(arrays["minority"], bool)
     images = np.where(minority, 1 / last["R"].iloc[0], 1.0)
+    centred, simplex = means - means.mean(axis=0), simplex_etf(len(means), means.shape[1]).numpy()
     from_mean = ((means - np.average(means, 0, images)) ** 2).sum(1)
     between, within = means.var(axis=0).sum(), value["nc1_trace_ratio"] * means.var(axis=0).sum()
     found = {"trace_ratio_of_images": within / np.average(from_mean, weights=images)}
+    for name, part in (("minority", minority), ("majority", ~minority)):
+        products, ideal = centred[part] @ centred[part].T, simplex[part] @ simplex[part].T
+        found[f"nc2_{name}_in_all"] = np.linalg.norm(
+            products / np.linalg.norm(products) - ideal / np.linalg.norm(ideal)
+        )
+        found[f"nc3_{name}_in_all"] = eq14(centred[part], np.asarray(arrays["classifier"], float)[part])
     if not minority.any():
         return found | {"trace_ratio_of_classes": value["nc1_trace_ratio"]}
     lengths = np.linalg.norm(means, axis=1)
