@@ -27,6 +27,7 @@ from .depth import (
     states_as_models as states_as_models,
     without_solver as without_solver,
 )
+from .experiments import REMEDIES as REMEDIES
 from .layer_peeled import (
     collapse_ratio as collapse_ratio,
     imbalance_curve as imbalance_curve,

@@ -68,7 +68,8 @@ def _nc_definitions(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 
 
-# Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own.
+# By the names that readers see: the trainings of `remedies`, with loss and classifier. Logit adjustment needs none of
+# its own.
 REMEDIES = {
     "none": ("cross_entropy", "linear"),
     "balanced softmax": ("balanced_softmax", "linear"),

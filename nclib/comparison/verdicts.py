@@ -17,7 +17,7 @@ MIN_SEEDS = 3
 EQUAL_WITHIN = 0.1
 """Two networks are equal when the interval of their difference lies within this share of the explicit network's value:
 our reading of the paper's "comparable", chosen after the first runs were seen."""
-CLAIMS = ("lower", "higher", "equal")
+CLAIMED = ("lower", "higher", "equal")
 
 _ROUNDING = 1e-9
 """Half-widths below this share of the mean are rounding."""
@@ -196,8 +196,8 @@ def verdict(
     """
     if scale not in words.SCALES:
         raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
-    if isinstance(claim, str) and claim not in CLAIMS:
-        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
+    if isinstance(claim, str) and claim not in CLAIMED:
+        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMED)}")
     if not 0 <= within < np.inf:
         raise ValueError(f"within={within!r}: give a share of at least 0, such as 0.1")
     if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well

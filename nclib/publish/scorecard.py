@@ -18,13 +18,6 @@ from nclib.system import paths, words
 
 COLUMNS = ["id", "part", "item", "printed", "regenerated", "interval", "detectable", "seeds"]
 COLUMNS += ["settings_found", "settings_planned", "verdict", "scale", "remark", "lead", "saved", "notebook", "runs"]
-METRICS = LABELS | {
-    f"{name}_{group}": f"{label}, {group} classes"
-    for name, label in LABELS.items()
-    for group in ("majority", "minority")
-    if name.startswith("nc")
-}
-"""What readers call the metrics; others keep the name of their function."""
 
 VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
 """What tables of the sister papers call their verdicts."""
@@ -191,7 +184,7 @@ def _label(column: str, value: Any) -> str:
         return ""
     if column == "model":
         return value.replace("_", " ")
-    return {"metric": METRICS, "dataset": TITLES}.get(column, {}).get(value, str(value))
+    return {"metric": LABELS, "dataset": TITLES}.get(column, {}).get(value, str(value))
 
 
 def _regenerated(row: Mapping[str, Any]) -> str:
