@@ -24,7 +24,14 @@ _ROUNDING = 1e-9
 
 
 class Interval(NamedTuple):
-    """Mean with a two-sided 95 % t-interval, mean ± half; half is NaN for one value, mean too for none."""
+    """Mean with a two-sided 95 % t-interval, mean ± half.
+
+    Parameters
+    ----------
+    mean : NaN for no value
+    half : NaN for fewer than two
+    n : how many values
+    """
 
     mean: float
     half: float
@@ -122,7 +129,21 @@ def interval(values: Sequence[float]) -> Interval:
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
     """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at 0.975 and 0.025.
 
-    From three values it reaches from half of s to six times s. NaN for fewer than two.
+    From three values it reaches from half of s to six times s.
+
+    Parameters
+    ----------
+    values : one number for each seed
+
+    Returns
+    -------
+    s, low and high; NaN for fewer than two values.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> [round(end, 2) for end in nc.comparison.spread([0.9, 1.0, 1.1])]
+    [0.1, 0.05, 0.63]
     """
     values = np.asarray(values, dtype=float)
     if (n := len(values)) < 2:
@@ -133,7 +154,14 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 class Verdict(NamedTuple):
-    """A word of `nclib.system.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
+    """What is said of a claim.
+
+    Parameters
+    ----------
+    word : one of `nclib.system.words.EXPERIMENTS`
+    scale : of the evidence, one of `nclib.system.words.SCALES`
+    remark : what else is to be said, "" where nothing is
+    """
 
     word: str
     scale: str

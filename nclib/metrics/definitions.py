@@ -454,6 +454,10 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
     Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
     a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
     implies.
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
     """
     return nc2_etf_distance(m.class_means[m.present])
 
@@ -465,6 +469,10 @@ def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
 
     Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
     most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
     """
     means = scaled_rows(m.class_means[m.present], "class means")
     gram, classes = means @ means.T, len(means)
