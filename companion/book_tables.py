@@ -140,7 +140,7 @@ def _change(row: pd.Series) -> str:
     return minus(f"{row['change']:+.1f} % ({row['low']:.1f} to {row['high']:.1f})")
 
 
-def _difference(row: pd.Series) -> str:
+def _difference(row: pd.Series | dict[str, float]) -> str:
     digits = max(0, 1 - int(np.floor(np.log10(row["half"]))))
     return minus(f"{row['difference']:+.{digits}f} ± {row['half']:.{digits}f}")
 
@@ -151,7 +151,7 @@ def _beyond() -> str:
     chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
     rows = []
     for _, row in card[chosen].iterrows():
-        value = pd.Series({"difference": float(row["regenerated"]), "half": float(row["interval"])})
+        value = {"difference": float(row["regenerated"]), "half": float(row["interval"])}
         rows.append([row["item"], _difference(value), f"*{row['verdict']}*"])
     return table(["", "difference", "verdict"], rows)
 
@@ -192,8 +192,8 @@ def _parts() -> str:
         values = [100 * float(np.expm1(value)) for value in (found.interval.mean, *found.interval.ends())]
         rows.append([name, _change(pd.Series(values, ["change", "low", "high"])), _larger(found)])
     found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
-    shown = pd.Series({"difference": found.interval.mean, "half": found.interval.half})
-    rows.append(["test accuracy", f"{_difference(shown)} points", _larger(found)])
+    value = {"difference": found.interval.mean, "half": found.interval.half}
+    rows.append(["test accuracy", f"{_difference(value)} points", _larger(found)])
     return table(["", "DEQ against ResNet-18", "higher for the DEQ in"], rows)
 
 
@@ -272,11 +272,7 @@ def _evaluations() -> str:
 
 def _survival() -> str:
     rows, counted = read("bench/survival"), ["injected", "survived", "epochs_lost"]
-    kinds = (
-        rows["fault"]
-        .str.extract(r"^(?:(fuzzed|hostile) )?")[0]
-        .map({"fuzzed": "fuzzed input", "hostile": "hostile input"})
-    )
-    sums = rows.groupby(kinds.fillna(rows["fault"]), sort=False)[counted].sum()
+    kinds = rows["fault"].str.replace(r"^(fuzzed|hostile) .*", r"\1 input", regex=True)
+    sums = rows.groupby(kinds, sort=False)[counted].sum()
     lines = [[name, *(f"{value:,}" for value in row)] for name, *row in sums.itertuples()]
     return table(["fault", "injected", "survived", "epochs done again"], lines)

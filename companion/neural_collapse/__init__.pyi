@@ -66,6 +66,7 @@ from .protocol import (
     overall_accuracy as overall_accuracy,
     pooled_ratios as pooled_ratios,
 )
+from .scorecard import count_verdicts as count_verdicts, score_claims as score_claims
 from .solver_sweep import (
     SolverSweepConfig as SolverSweepConfig,
     collapse_inside as collapse_inside,

@@ -235,12 +235,8 @@ def _gate(group: str) -> str:
 
 def _turned() -> list[str]:
     """Other rows that are significant at R = 100 and not without `UNJUDGED`."""
-    rows = {name: row for name, row in ROWS.items() if name not in PRINTED}
-    return [
-        name
-        for name, row in rows.items()
-        if compared(row, "r100").interval.significant and not compared(row, "judged100").interval.significant
-    ]
+    found = {name: [compared(row, group).interval for group in ("r100", "judged100")] for name, row in ROWS.items()}
+    return [name for name, (r, j) in found.items() if name not in PRINTED and r.significant and not j.significant]
 
 
 def _below_the_gate() -> set[int]:

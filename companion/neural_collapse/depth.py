@@ -180,9 +180,7 @@ def _errors(outputs: Outputs, images: Mapping[str, Tensor], minority: Tensor) ->
     signals = {"residual": outputs.residual, "steps": outputs.steps, "doubt": doubt, **images}
     wrong = outputs.logits.argmax(1) != outputs.labels
     small = torch.as_tensor(minority).to(wrong.device)[outputs.labels]
-    groups = {"": torch.ones_like(wrong)}
-    if small.any():
-        groups |= {"_majority": ~small, "_minority": small}
+    groups = {"": torch.ones_like(wrong)} | ({"_majority": ~small, "_minority": small} if small.any() else {})
     for group, rows in groups.items():
         yield f"wrong{group}", int(wrong[rows].sum())
         yield f"right{group}", int((~wrong[rows]).sum())

@@ -265,9 +265,7 @@ def nc2_equiangular(v: Array) -> float:
     float; NaN for K = 1 or where a row is zero.
     """
     v = scaled_rows(v, "v")
-    if len(v) < 2:
-        return math.nan
-    return float((cosines(v) + 1 / (len(v) - 1)).abs().mean())
+    return math.nan if len(v) < 2 else float((cosines(v) + 1 / (len(v) - 1)).abs().mean())
 
 
 def nc2_uniformity(v: Array, log: bool = False) -> float:
@@ -517,8 +515,7 @@ def _etf_gram(num_classes: int, device: torch.device) -> Tensor:
 def cosines(v: Tensor) -> Tensor:
     """(K (K−1),) cosines between different rows; NaN where a row is zero."""
     unit = v / torch.linalg.norm(v, dim=1, keepdim=True)
-    off_diagonal = ~torch.eye(len(v), dtype=torch.bool, device=v.device)
-    return (unit @ unit.T)[off_diagonal]
+    return (unit @ unit.T)[~torch.eye(len(v), dtype=torch.bool, device=v.device)]
 
 
 def _distance_of_directions(a: Tensor, b: Tensor) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from nclib.publish.scorecard import LABELS, VERDICT_COLUMNS
+from nclib.publish.claims import LABELS, VERDICT_COLUMNS
 
 NAMES = {
     "half": "± 95 %",
