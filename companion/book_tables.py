@@ -10,14 +10,13 @@ import pandas as pd
 
 from companion.certify import certify
 from companion.neural_collapse import collapse_tables
-from companion.neural_collapse.collapse_tables import ROWS
+from companion.neural_collapse.collapse_tables import COLLAPSE_LABELS
 from companion.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.comparison import Pairs, pairs
 from nclib.engine.reference import reference_store
 from nclib.publish.numbers import minus, table
 from nclib.system import paths, words
 
-METRICS = {ROWS[name].metric: ROWS[name].label for name in ("trace", "nc1", "eq13", "nc2c", "eq14", "nc3c")}
 VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
 CLAIMS_OF_2026 = ("internalization", "residual_and_error", "depth_and_rank", "optimisers")
 BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
@@ -128,7 +127,7 @@ def _collapse() -> str:
     }
     rows = [
         [name, *(_change(rows.loc[metric]) if metric in rows.index else "–" for rows in steps.values())]
-        for metric, name in METRICS.items()
+        for metric, name in COLLAPSE_LABELS.items()
     ]
     return table(["", *steps], rows)
 
@@ -141,7 +140,7 @@ def _change(row: pd.Series) -> str:
     return minus(f"{row['change']:+.1f} % ({row['low']:.1f} to {row['high']:.1f})")
 
 
-def _difference(row: pd.Series) -> str:
+def _difference(row: pd.Series | dict[str, float]) -> str:
     digits = max(0, 1 - int(np.floor(np.log10(row["half"]))))
     return minus(f"{row['difference']:+.{digits}f} ± {row['half']:.{digits}f}")
 
@@ -152,7 +151,7 @@ def _beyond() -> str:
     chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
     rows = []
     for _, row in card[chosen].iterrows():
-        value = pd.Series({"difference": float(row["regenerated"]), "half": float(row["interval"])})
+        value = {"difference": float(row["regenerated"]), "half": float(row["interval"])}
         rows.append([row["item"], _difference(value), f"*{row['verdict']}*"])
     return table(["", "difference", "verdict"], rows)
 
@@ -188,13 +187,13 @@ def _parts() -> str:
     stated = {run for run, record in runs.items() if record["config"]["train"]["lr"] == 1e-4}  # of section 5.1
     frame = reference_store().frame(sorted({*runs} - stated))
     rows = []
-    for metric, name in METRICS.items():
+    for metric, name in COLLAPSE_LABELS.items():
         found = pairs(frame, metric, relative=True)
         values = [100 * float(np.expm1(value)) for value in (found.interval.mean, *found.interval.ends())]
         rows.append([name, _change(pd.Series(values, ["change", "low", "high"])), _larger(found)])
     found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
-    shown = pd.Series({"difference": found.interval.mean, "half": found.interval.half})
-    rows.append(["test accuracy", f"{_difference(shown)} points", _larger(found)])
+    value = {"difference": found.interval.mean, "half": found.interval.half}
+    rows.append(["test accuracy", f"{_difference(value)} points", _larger(found)])
     return table(["", "DEQ against ResNet-18", "higher for the DEQ in"], rows)
 
 
@@ -225,7 +224,7 @@ def _wu_counts() -> str:
     verdicts = read("sister-papers/wu-verdicts-quick")
     said = verdicts.loc[verdicts["part"] == "statement", "verdict"]
     counts = Counter(said)
-    known = [f"{counts[word]} *{word}*" for word in (*words.STATEMENTS, *words.CLAIMS) if word in counts]
+    known = [f"{counts[word]} *{word}*" for word in (*words.STATEMENTS, *words.EXPERIMENTS) if word in counts]
     return f"{len(said)} statements: {', '.join(known)}"
 
 
@@ -273,11 +272,7 @@ def _evaluations() -> str:
 
 def _survival() -> str:
     rows, counted = read("bench/survival"), ["injected", "survived", "epochs_lost"]
-    kinds = (
-        rows["fault"]
-        .str.extract(r"^(?:(fuzzed|hostile) )?")[0]
-        .map({"fuzzed": "fuzzed input", "hostile": "hostile input"})
-    )
-    sums = rows.groupby(kinds.fillna(rows["fault"]), sort=False)[counted].sum()
+    kinds = rows["fault"].str.replace(r"^(fuzzed|hostile) .*", r"\1 input", regex=True)
+    sums = rows.groupby(kinds, sort=False)[counted].sum()
     lines = [[name, *(f"{value:,}" for value in row)] for name, *row in sums.itertuples()]
     return table(["fault", "injected", "survived", "epochs done again"], lines)

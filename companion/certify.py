@@ -195,9 +195,7 @@ def summary(results: Sequence[Certificate]) -> str:
 
 def _said(result: Certificate) -> str:
     """Its verdict, in words that cannot be taken for those of the check itself."""
-    if not result.ok:
-        return "FAILED"
-    return "proved false" if result.verdict == "false" else result.verdict
+    return "FAILED" if not result.ok else "proved false" if result.verdict == "false" else result.verdict
 
 
 def _short(result: Certificate) -> str:

@@ -83,7 +83,7 @@ def test_the_legend_has_every_word_and_every_scale():
     legend = (ROOT / "book/reading.md").read_text(encoding="utf-8")
     said = re.findall(r"^\| ([^|]+) \|", legend.partition("## Terms")[0], re.MULTILINE)
     named = {word.removesuffix(" …").strip() for cell in said for word in cell.split(",")}
-    assert {*words.STATEMENTS, *words.CLAIMS, *words.SCALES} <= named
+    assert {*words.STATEMENTS, *words.EXPERIMENTS, *words.SCALES} <= named
 
 
 def test_every_certificate_that_a_page_names_exists():

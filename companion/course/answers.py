@@ -357,9 +357,7 @@ EXERCISES["08/interval"] = Exercise(
 
 
 def _verdict(mean: float, half: float, claim: int) -> int:
-    if abs(mean) <= half:
-        return 0
-    return 1 if mean * claim > 0 else -1
+    return 0 if abs(mean) <= half else 1 if mean * claim > 0 else -1
 
 
 EXERCISES["08/verdict"] = Exercise(

@@ -43,10 +43,10 @@ def _panel(draw: Callable[..., object], **controls: Any) -> widgets.interactive:
     return widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
 
 
-def _show(fig: Figure, alt: str, said: str, code: str, language: str = "python") -> object:
-    """The picture, and below it a sentence and what to type to get the same."""
+def _show(fig: Figure, alt: str, said: str, code: str) -> object:
+    """The picture, and below it a sentence and the Python that gives the same."""
     display(plotting.picture(fig, f"{alt} {said}"))
-    return plotting.prose(f"{said}\n```{language}\n{code}\n```")
+    return plotting.prose(f"{said}\n```python\n{code}\n```")
 
 
 # --- train ---------------------------------------------------------------------------------------------------

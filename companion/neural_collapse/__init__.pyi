@@ -27,6 +27,7 @@ from .depth import (
     states_as_models as states_as_models,
     without_solver as without_solver,
 )
+from .experiments import REMEDIES as REMEDIES
 from .layer_peeled import (
     collapse_ratio as collapse_ratio,
     imbalance_curve as imbalance_curve,
@@ -65,6 +66,7 @@ from .protocol import (
     overall_accuracy as overall_accuracy,
     pooled_ratios as pooled_ratios,
 )
+from .scorecard import count_verdicts as count_verdicts, score_claims as score_claims
 from .solver_sweep import (
     SolverSweepConfig as SolverSweepConfig,
     collapse_inside as collapse_inside,

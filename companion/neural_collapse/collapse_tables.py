@@ -14,12 +14,12 @@ import pandas as pd
 
 from companion.neural_collapse.accuracy_tables import published
 from companion.neural_collapse.duality import SPLIT, add_cosines, eq14, exchanged
-from companion.neural_collapse.protocol import KNOWN
+from companion.neural_collapse.protocol import COLLAPSE, KNOWN
 from nclib import simplex_etf
 from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
 from nclib.engine.reference import reference_store
+from nclib.metrics import LABELS
 from nclib.publish.numbers import minus, table
-from nclib.publish.scorecard import METRICS
 from nclib.system import paths, words
 
 BALANCED = (0, 1)
@@ -46,26 +46,30 @@ class Row(NamedTuple):
     how: str = "last"
 
 
+def _claimed(metric: str) -> Row:
+    return Row(LABELS[metric], metric, claim=COLLAPSE[metric])
+
+
 # Rows of the table of changes, by the short names that spans use.
 ROWS = {
-    "nc2c": Row("NC2, centred", "nc2_etf_distance", claim="lower"),
+    "nc2c": _claimed("nc2_etf_distance"),
     "nc2norm": Row("NC2, centred means: equal lengths", "nc2_equinorm"),
     "nc2angle": Row("NC2, centred means: equal angles", "nc2_equiangular"),
     "nc2cmajor": Row("NC2, majority, its own centre", "nc2_etf_distance_majority"),
     "nc2cminor": Row("NC2, minority, its own centre", "nc2_etf_distance_minority"),
     "nc2amajor": Row("NC2, majority, centre of all", "nc2_majority_in_all"),
     "nc2aminor": Row("NC2, minority, centre of all", "nc2_minority_in_all"),
-    "nc3c": Row("NC3, centred", "nc3_self_duality", claim="lower"),
+    "nc3c": _claimed("nc3_self_duality"),
     "nc3cmajor": Row("NC3, majority, its own centre", "nc3_self_duality_majority"),
     "nc3cminor": Row("NC3, minority, its own centre", "nc3_self_duality_minority"),
     "nc3amajor": Row("NC3, majority, centre of all", "nc3_majority_in_all"),
     "nc3aminor": Row("NC3, minority, centre of all", "nc3_minority_in_all"),
-    "eq13": Row("NC2, eq. 13", "paper_eq13_uncentred", claim="lower"),
+    "eq13": _claimed("paper_eq13_uncentred"),
     "eq13printed": Row("NC2, eq. 13 with 1/(K−1)", "paper_eq13_uncentred_printed_constant"),
-    "eq14": Row("NC3, eq. 14", "paper_eq14_uncentred", claim="lower"),
-    "nc1": Row("NC1, eq. 12", "nc1_pinv", claim="equal"),
+    "eq14": _claimed("paper_eq14_uncentred"),
+    "nc1": _claimed("nc1_pinv"),
     "nc1class": Row("NC1, eq. 12, scatter averaged over classes", "nc1_pinv_class_balanced"),
-    "trace": Row("NC1, trace ratio", "nc1_trace_ratio", claim="equal"),
+    "trace": _claimed("nc1_trace_ratio"),
     "tracemajor": Row("trace ratio, majority alone", "nc1_trace_ratio_majority"),
     "traceminor": Row("trace ratio, minority alone", "nc1_trace_ratio_minority"),
     "traceimages": Row("trace ratio, both averages over images", "trace_ratio_of_images"),
@@ -81,6 +85,8 @@ ROWS = {
     "prior": Row("accuracy by the training distribution", "accuracy_train_prior", "test", False),
     "loss": Row("training loss", "loss"),
 }
+# The metrics of `COLLAPSE` and their labels, in the order of the book's tables.
+COLLAPSE_LABELS = {ROWS[name].metric: ROWS[name].label for name in ("trace", "nc1", "eq13", "nc2c", "eq14", "nc3c")}
 # With the accuracy as the paper's tables have it.
 EVERY = ROWS | {"acc10": ROWS["acc"]._replace(label="accuracy over the last ten epochs", how="last_epochs")}
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
@@ -236,12 +242,8 @@ def _gate(group: str) -> str:
 
 def _turned() -> list[str]:
     """Other rows that are significant at R = 100 and not without `UNJUDGED`."""
-    rows = {name: row for name, row in ROWS.items() if name not in PRINTED}
-    return [
-        name
-        for name, row in rows.items()
-        if compared(row, "r100").interval.significant and not compared(row, "judged100").interval.significant
-    ]
+    found = {name: [compared(row, group).interval for group in ("r100", "judged100")] for name, row in ROWS.items()}
+    return [name for name, (r, j) in found.items() if name not in PRINTED and r.significant and not j.significant]
 
 
 def _below_the_gate() -> set[int]:
@@ -446,7 +448,7 @@ def _two_processors() -> dict[str, str]:
     """How many rows of the scorecard on digits change sign or verdict between two processors."""
     folders = ("tables", "other-processor")
     here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
-    named = {rf"(?<![\w.]){name}(?![\w.])": label for name, label in METRICS.items()}
+    named = {rf"(?<![\w.]){name}(?![\w.])": label for name, label in LABELS.items()}
     there["item"] = there["item"].replace(named, regex=True)  # some went by the names of their functions then
     both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
     for name in ("regenerated", "regenerated_other"):

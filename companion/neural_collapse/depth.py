@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from companion.neural_collapse.solver_sweep import COLLAPSE
+from companion.neural_collapse.solver_sweep import PROBED
 from nclib import comparison, evaluation, metrics, training
 from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs, verdict
 from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
@@ -144,7 +144,7 @@ def _read_out(model: Classifier, z: Tensor) -> tuple[Tensor, Tensor]:
 def _report(outputs: Outputs, model: Classifier, split: Any, name: str) -> dict[str, float]:
     """What is kept of one state of a split."""
     report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
-    wanted = {key: report[key] for key in report if key in {"loss", "accuracy_train_prior", *_GROUPS, *COLLAPSE}}
+    wanted = {key: report[key] for key in report if key in {"loss", "accuracy_train_prior", *_GROUPS, *PROBED}}
     if name == "train":
         moments = metrics.class_moments(outputs.features, outputs.labels, len(split.counts))
         wanted["effective_rank"] = metrics.effective_rank(moments)
@@ -180,9 +180,7 @@ def _errors(outputs: Outputs, images: Mapping[str, Tensor], minority: Tensor) ->
     signals = {"residual": outputs.residual, "steps": outputs.steps, "doubt": doubt, **images}
     wrong = outputs.logits.argmax(1) != outputs.labels
     small = torch.as_tensor(minority).to(wrong.device)[outputs.labels]
-    groups = {"": torch.ones_like(wrong)}
-    if small.any():
-        groups |= {"_majority": ~small, "_minority": small}
+    groups = {"": torch.ones_like(wrong)} | ({"_majority": ~small, "_minority": small} if small.any() else {})
     for group, rows in groups.items():
         yield f"wrong{group}", int(wrong[rows].sum())
         yield f"right{group}", int((~wrong[rows]).sum())

@@ -8,9 +8,12 @@ from itertools import product
 from companion.neural_collapse.depth import DepthConfig
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.config import RunConfig, StoredConfig
-from nclib.engine.builders import ARMS, RATIOS, classifiers, data_config, model_config, step_imbalanced
+from nclib.engine.builders import ARMS, classifiers, data_config, model_config, step_imbalanced
 from nclib.engine.outline import class_counts
 from nclib.engine.profiles import Profile
+
+RATIOS = (10.0, 50.0, 100.0)
+"""R in the tables of Sun & Shi."""
 
 
 def _balanced(profile: Profile) -> list[RunConfig]:
@@ -68,7 +71,8 @@ def _nc_definitions(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 
 
-# Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own.
+# By the names that readers see: the trainings of `remedies`, with loss and classifier. Logit adjustment needs none of
+# its own.
 REMEDIES = {
     "none": ("cross_entropy", "linear"),
     "balanced softmax": ("balanced_softmax", "linear"),
@@ -177,3 +181,8 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "walkthrough/07_imbalance": _imbalance_at_a_glance,
     "walkthrough/08_reading_a_table": lambda profile: _step(profile, 5, 100),
 }
+
+# What `nclib.reproduce` does with these notebooks, see `FIRST`, `DRAWN_AS_FAR_AS_THERE` and `DRAW_A_PART` there.
+FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
+DRAWN_AS_FAR_AS_THERE = [("neural_collapse/collapse", "neural_collapse/equilibrium_or_cell")]
+DRAW_A_PART = [name for name in EXPERIMENTS if name.partition("/")[2].startswith(("table", "fig", "scorecard"))]

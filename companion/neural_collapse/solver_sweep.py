@@ -25,9 +25,9 @@ from nclib.system import words
 # The methods a probe compares: plain iteration, Anderson, Broyden.
 METHODS = ("fixed_point", "anderson", "broyden")
 
-COLLAPSE = ("nc1_pinv", "nc1_trace_ratio", "nc1_cdnv", "nc1_pinv_class_balanced", "nc2_etf_distance")
-COLLAPSE += ("nc2_equiangular", "nc3_self_duality", "nc3_alignment", "nc4_ncc_mismatch")
-COLLAPSE += ("paper_eq13_uncentred", "paper_eq14_uncentred")
+PROBED = ("nc1_pinv", "nc1_trace_ratio", "nc1_cdnv", "nc1_pinv_class_balanced", "nc2_etf_distance")
+PROBED += ("nc2_equiangular", "nc3_self_duality", "nc3_alignment", "nc4_ncc_mismatch")
+PROBED += ("paper_eq13_uncentred", "paper_eq14_uncentred")
 """The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
 
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
@@ -109,7 +109,7 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
 
 
 def _kept(metric: str) -> bool:
-    return metric in COLLAPSE or (metric.startswith(("loss", "accuracy", "solver")) and "." not in metric)
+    return metric in PROBED or (metric.startswith(("loss", "accuracy", "solver")) and "." not in metric)
 
 
 def _groups(minority: Tensor) -> dict[str, Tensor]:

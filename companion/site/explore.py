@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from companion.neural_collapse.collapse_tables import ROWS
+from companion.neural_collapse.collapse_tables import COLLAPSE_LABELS
 from nclib.config import DataConfig, RunConfig
 from nclib.engine.outline import images_of, scale_of
 from nclib.engine.reference import reference_store
 from nclib.publish.plotting.style import MODEL_STYLE
 
-METRICS = {ROWS[name].metric: ROWS[name].label for name in ("nc3c", "nc2c", "eq14", "eq13", "nc1", "trace")} | {
+MENU = dict(reversed(COLLAPSE_LABELS.items())) | {
     "accuracy_balanced": "accuracy over classes (%)",
     "accuracy_majority": "accuracy of majority classes (%)",
     "accuracy_minority": "accuracy of minority classes (%)",
@@ -46,7 +46,7 @@ def script() -> str:
 
     rows = curves().to_dict("records")
     colours = {style.label: style.colour for style in MODEL_STYLE.values()}
-    values = json.dumps({"rows": rows, "colours": colours, "opensAt": OPENS_AT, "metrics": list(METRICS.values())})
+    values = json.dumps({"rows": rows, "colours": colours, "opensAt": OPENS_AT, "metrics": list(MENU.values())})
     return f"(() => {{\n{vl_convert.javascript_bundle()}\nconst explore = {values};\n{_SCRIPT}}})();\n"
 
 
@@ -56,11 +56,11 @@ def curves() -> pd.DataFrame:
     runs = [run for run in map(store.open, store.ids()) if run.config["kind"] == "classifier"]
     frames = []
     for run, words in zip(runs, said([run.config for run in runs]).to_dict("records"), strict=True):
-        rows = run.history[run.history["metric"].isin(METRICS) & run.history["split"].isin(["train", "test"])]
+        rows = run.history[run.history["metric"].isin(MENU) & run.history["split"].isin(["train", "test"])]
         frames.append(rows[["metric", "split", "epoch", "value"]].assign(**words))
     frame = pd.concat(frames, ignore_index=True).dropna(subset="value")
     frame["value"] *= frame["metric"].str.startswith("accuracy").map({True: 100, False: 1})
-    frame["metric"] = frame["metric"].map(METRICS)
+    frame["metric"] = frame["metric"].map(MENU)
     menus = ["images", "setting", "training", "metric", "split", "model"]
     return _over_seeds(frame, menus).groupby(menus, sort=False).agg(list).reset_index()
 

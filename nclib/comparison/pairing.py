@@ -39,8 +39,8 @@ class Pairs:
     Parameters
     ----------
     metric, split, arm, against, relative : as they were asked for
-    terminal : whether every run has both training accuracies of at least 99.9 % at the epoch judged; None where one of
-        them is not known, and then nothing is judged
+    terminal : whether every run is in the terminal phase: both training accuracies of at least 99.9 % at the epoch
+        judged; None where one of them is not known. What it decides says the argument ``phase`` of `verdict`
     """
 
     metric: str
@@ -92,8 +92,9 @@ class Pairs:
         ----------
         scale : of the runs (`nclib.publish.notes.scale_of`)
         claim : "lower", "higher" or "equal", said of `arm`; a printed difference; or None
-        phase : "required" judges runs in the terminal phase alone; "described" judges the others too, for accuracies
-            and where a protocol fixed it before its runs. A phase that is not known is judged by neither
+        phase : what `terminal` decides. "required": runs short of the terminal phase get no verdict; "described": they
+            are judged too, for accuracies and where a protocol fixed it before its runs. Where `terminal` is None,
+            neither judges
         equality : the interval that has to lie within the bounds of "equal": "interval" the one of 95 %, "tost" the one
             of 90 %, which is two one-sided tests at 0.05
         within : those bounds, as a share of the value compared with

@@ -47,14 +47,35 @@ def percent(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0) -> pd.DataFrame:
-    """The rows of one setting: data set, K_A (None for balanced) and R."""
+    """The rows of one setting.
+
+    Parameters
+    ----------
+    frame : tidy frame
+    dataset : with or without a fingerprint
+    num_majority : K_A; None for balanced data
+    ratio : R
+
+    Returns
+    -------
+    DataFrame
+    """
     rows = (frame["dataset"] == dataset.split("@")[0]) & (frame["R"] == ratio)
     return frame[rows & (frame["K_A"].isna() if num_majority is None else frame["K_A"].eq(num_majority).fillna(False))]
 
 
 def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and
-    within_std, the mean of the within-run deviations."""
+    """Mean over seeds with a 95 % t-interval.
+
+    Parameters
+    ----------
+    runs : of `by_run`
+
+    Returns
+    -------
+    DataFrame with a row for each setting and model: value, half, seeds, and within_std, the mean of the within-run
+    deviations.
+    """
     rows = []
     for keys, group in runs.groupby([*SETTING, "model"], dropna=False, sort=False):
         found = interval(group["value"])
@@ -65,9 +86,18 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
 def pooled_table(found: Pairs | None, scale: str, claim: str | float | None = None, remark: str = "") -> pd.DataFrame:
     """A difference of class-balanced accuracies over all settings of `found`, as a table of one row.
 
-    Its columns are metric, difference, half (95 % interval), detectable (see `Interval`), seeds, settings_found,
-    verdict, scale and remark, by the rule of `Pairs.verdict` with the phase described, and printed, the claim where
-    there is one. None: no setting is complete.
+    Parameters
+    ----------
+    found : pairs of accuracies; None where no setting is complete
+    scale : of the runs (`nclib.publish.notes.scale_of`)
+    claim : as of `Pairs.verdict`
+    remark : besides that of the verdict
+
+    Returns
+    -------
+    DataFrame with the columns metric, difference, half (95 % interval), detectable (see `Interval`), seeds,
+    settings_found, verdict, scale and remark, by the rule of `Pairs.verdict` with the phase described, and printed, the
+    claim where there is one.
     """
     shown = found.interval if found else interval([])
     said = found.verdict(scale, claim, phase="described") if found else verdict(shown, scale)

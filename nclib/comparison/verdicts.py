@@ -17,14 +17,21 @@ MIN_SEEDS = 3
 EQUAL_WITHIN = 0.1
 """Two networks are equal when the interval of their difference lies within this share of the explicit network's value:
 our reading of the paper's "comparable", chosen after the first runs were seen."""
-CLAIMS = ("lower", "higher", "equal")
+CLAIMED = ("lower", "higher", "equal")
 
 _ROUNDING = 1e-9
 """Half-widths below this share of the mean are rounding."""
 
 
 class Interval(NamedTuple):
-    """Mean with a two-sided 95 % t-interval, mean ± half; half is NaN for one value, mean too for none."""
+    """Mean with a two-sided 95 % t-interval, mean ± half.
+
+    Parameters
+    ----------
+    mean : NaN for no value
+    half : NaN for fewer than two
+    n : how many values
+    """
 
     mean: float
     half: float
@@ -122,7 +129,21 @@ def interval(values: Sequence[float]) -> Interval:
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
     """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at 0.975 and 0.025.
 
-    From three values it reaches from half of s to six times s. NaN for fewer than two.
+    From three values it reaches from half of s to six times s.
+
+    Parameters
+    ----------
+    values : one number for each seed
+
+    Returns
+    -------
+    s, low and high; NaN for fewer than two values.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> [round(end, 2) for end in nc.comparison.spread([0.9, 1.0, 1.1])]
+    [0.1, 0.05, 0.63]
     """
     values = np.asarray(values, dtype=float)
     if (n := len(values)) < 2:
@@ -133,7 +154,14 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 class Verdict(NamedTuple):
-    """A word of `nclib.system.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
+    """What is said of a claim.
+
+    Parameters
+    ----------
+    word : one of `nclib.system.words.EXPERIMENTS`
+    scale : of the evidence, one of `nclib.system.words.SCALES`
+    remark : what else is to be said, "" where nothing is
+    """
 
     word: str
     scale: str
@@ -196,8 +224,8 @@ def verdict(
     """
     if scale not in words.SCALES:
         raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
-    if isinstance(claim, str) and claim not in CLAIMS:
-        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
+    if isinstance(claim, str) and claim not in CLAIMED:
+        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMED)}")
     if not 0 <= within < np.inf:
         raise ValueError(f"within={within!r}: give a share of at least 0, such as 0.1")
     if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well

@@ -26,6 +26,11 @@ class SolverConfig(Config):
     max_steps : calls of the cell allowed per sample
     history, ridge, damping : of the methods that have them; left out means the method's own default
 
+    Raises
+    ------
+    ConfigError
+        For an unknown option, or a value that cannot be used; for one that the method does not have.
+
     Examples
     --------
     >>> SolverConfig(method="anderson", tol=1e-3).method
@@ -58,6 +63,11 @@ class GradientConfig(Config):
         "neumann" (truncated series), "unrolled" or "reversible" (through explicit steps from the start, without solver)
     steps : terms or steps, for the last four; left out means 1, for "unrolled" and "reversible" it is required
     damping, beta : of "phantom" and of "reversible" only; beta in (0, 1), left out 0.5
+
+    Raises
+    ------
+    ConfigError
+        For an unknown option, or a value that cannot be used; for one that the method does not have or lacks.
 
     Examples
     --------
@@ -110,6 +120,11 @@ class DataConfig(Config):
     augment : "dataset" (flips and crops for photographs, nothing for digits) or "none"
     subset_seed : of the images drawn and of majority="random"; left out: the run's seed. With it, runs of different
         seeds see the same images and differ in initial weights and order alone
+
+    Raises
+    ------
+    ConfigError
+        For an unknown option, or a value that cannot be used; for a folder that is not resolved.
 
     Examples
     --------
@@ -180,6 +195,12 @@ class ModelConfig(Config):
     solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input) or "zeros"
     unroll : of "weight_tied"
     num_blocks : of "explicit_flops"
+
+    Raises
+    ------
+    ConfigError
+        For an unknown option, or a value that cannot be used; for one that the kind does not have or lacks; for
+        code that is not found.
 
     Examples
     --------
@@ -272,6 +293,11 @@ class TrainConfig(Config):
     skip : "problematic samples" are skipped where logits are not finite or the residual is above 0.1; one that did not
         converge trains on its best iterate
     jacobian_reg, compile : always 0 and False
+
+    Raises
+    ------
+    ConfigError
+        For an unknown option, or a value that cannot be used.
 
     Examples
     --------

@@ -60,6 +60,11 @@ class RunConfig(StoredConfig):
     profile : for which it was first asked; no part of its identity
     kind : "classifier"
 
+    Raises
+    ------
+    ConfigError
+        For an unknown option, or a value that cannot be used; for a loss that this network cannot have.
+
     Examples
     --------
     >>> RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")).replace(seed=1).seed

@@ -23,11 +23,12 @@ class DataError(ValueError):
 class Dataset:
     """All images of one split.
 
-    Attributes:
-        images: (N, C, H, W) uint8.
-        labels: (N,) int64, 0 … K−1.
-        class_names: K names; label k is ``class_names[k]``.
-        name: a built-in name, or ``folder:NAME@FINGERPRINT``.
+    Parameters
+    ----------
+    images : (N, C, H, W) uint8
+    labels : (N,) int64, 0 … K−1
+    class_names : K names; label k is ``class_names[k]``
+    name : a built-in name, or ``folder:NAME@FINGERPRINT``
     """
 
     images: Tensor

@@ -17,17 +17,18 @@ from nclib.data.sets import load_dataset
 class Split:
     """The images of one run.
 
-    Attributes:
-        train_images, train_labels: (N, C, H, W) uint8 and (N,) int64, the subset that the run trains on.
-        test_images, test_labels: the same for testing.
-        counts: (K,) int64, training images by class id.
-        minority: (K,) bool. "step": the classes outside the K_A majority ones (also at R = 1, where they are
-            as large); "exponential": classes with fewer images than the median count; "balanced": none.
-        class_names: K names.
-        train_indices, test_indices: int64, ascending, into the data set's own splits; saved with the run.
-        mean, std: C floats on the scale 0 … 1, over *all* training images of the data set, so that runs of
-            every imbalance and seed see equally scaled images. A constant channel has std 1/255.
-        augment: what `Batches.shuffled` does to the images.
+    Parameters
+    ----------
+    train_images, train_labels : (N, C, H, W) uint8 and (N,) int64, the subset that the run trains on
+    test_images, test_labels : the same for testing
+    counts : (K,) int64, training images by class id
+    minority : (K,) bool. "step": the classes outside the K_A majority ones (also at R = 1, where they are as large);
+        "exponential": classes with fewer images than the median count; "balanced": none
+    class_names : K names
+    train_indices, test_indices : int64, ascending, into the data set's own splits; saved with the run
+    mean, std : C floats on the scale 0 … 1, over *all* training images of the data set, so that runs of every imbalance
+        and seed see equally scaled images. A constant channel has std 1/255
+    augment : what `Batches.shuffled` does to the images
     """
 
     train_images: Tensor

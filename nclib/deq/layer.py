@@ -88,6 +88,16 @@ class DEQ(nn.Module, Generic[Returned]):
         evaluation: "warn" once with ``ForwardNotConverged`` and once with ``BackwardNotConverged``, "raise" them, or
         "ignore" it. Set ``layer.on_failure = "warn"`` again to be warned again.
 
+    Raises
+    ------
+    ValueError
+        For an option that is not among those allowed; for a solver beside a rule with steps of its own; when called,
+        for live modules in the cell without ``allow_live``.
+    TypeError
+        For a gradient that is none.
+    ForwardNotConverged, BackwardNotConverged
+        With ``on_failure="raise"``.
+
     Notes
     -----
     A row that is not solved has its best iterate, and its gradient is the same formula there, not that of an

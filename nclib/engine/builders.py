@@ -11,8 +11,6 @@ from nclib.engine.profiles import OVERRIDES, Profile, get_profile, override
 from nclib.system import own_code
 
 ARMS = ("explicit", "deq")
-RATIOS = (10.0, 50.0, 100.0)
-"""R in the tables of Sun & Shi."""
 
 
 def data_config(profile: Profile, hundred: bool = False, **imbalance: Any) -> DataConfig | None:

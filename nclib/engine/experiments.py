@@ -2,17 +2,27 @@
 
 import functools
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from nclib.config import ConfigError, StoredConfig, suggest
 from nclib.engine.profiles import Profile, get_profile, override
 from nclib.system import plugins
 
+MAIN_PAPER = "neural_collapse"
+"""The folder that a bare notebook name refers to."""
+
 
 @functools.cache
 def known() -> dict[str, Callable[[Profile], list[StoredConfig]]]:
     """From "paper/notebook" to the function that makes its configurations, of all papers that are installed."""
     return {name: maker for paper in plugins.added("experiments").values() for name, maker in paper.load().items()}
+
+
+def told(name: str) -> list[Any]:
+    """What the papers list under a name beside their experiments: ``FIRST``, ``DRAW_A_PART``."""
+    modules = [import_module(paper.module) for paper in plugins.added("experiments").values()]
+    return [one for module in modules for one in getattr(module, name, ())]
 
 
 def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[StoredConfig]:
@@ -40,7 +50,7 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     >>> sorted({config.model.kind for config in configs})
     ['deq', 'explicit']
     """
-    full = name if "/" in name else f"neural_collapse/{name}"
+    full = name if "/" in name else f"{MAIN_PAPER}/{name}"
     makers = known()
     if full not in makers:
         raise ConfigError(suggest(full, makers, "experiment"))

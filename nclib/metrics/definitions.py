@@ -265,9 +265,7 @@ def nc2_equiangular(v: Array) -> float:
     float; NaN for K = 1 or where a row is zero.
     """
     v = scaled_rows(v, "v")
-    if len(v) < 2:
-        return math.nan
-    return float((cosines(v) + 1 / (len(v) - 1)).abs().mean())
+    return math.nan if len(v) < 2 else float((cosines(v) + 1 / (len(v) - 1)).abs().mean())
 
 
 def nc2_uniformity(v: Array, log: bool = False) -> float:
@@ -454,6 +452,10 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
     Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
     a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
     implies.
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
     """
     return nc2_etf_distance(m.class_means[m.present])
 
@@ -465,6 +467,10 @@ def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
 
     Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
     most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
     """
     means = scaled_rows(m.class_means[m.present], "class means")
     gram, classes = means @ means.T, len(means)
@@ -509,8 +515,7 @@ def _etf_gram(num_classes: int, device: torch.device) -> Tensor:
 def cosines(v: Tensor) -> Tensor:
     """(K (K−1),) cosines between different rows; NaN where a row is zero."""
     unit = v / torch.linalg.norm(v, dim=1, keepdim=True)
-    off_diagonal = ~torch.eye(len(v), dtype=torch.bool, device=v.device)
-    return (unit @ unit.T)[off_diagonal]
+    return (unit @ unit.T)[~torch.eye(len(v), dtype=torch.bool, device=v.device)]
 
 
 def _distance_of_directions(a: Tensor, b: Tensor) -> float:

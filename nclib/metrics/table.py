@@ -129,6 +129,12 @@ LABELS = {name: metric.label for name, metric in METRICS.items() if metric.label
     "solver_steps": "solver evaluations",
     "not_converged": "share not converged",
 }
+LABELS |= {
+    f"{name}_{group}": f"{label}, {group} classes"
+    for name, label in LABELS.items()
+    for group in ("majority", "minority")
+    if name.startswith("nc")
+}
 """What readers call the metrics, and what else a run logs; others keep their names."""
 
 

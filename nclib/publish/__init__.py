@@ -1,1 +1,1 @@
-"""What is shown: figures and tables with their records, the scorecard, the web site."""
+"""What is shown: figures and tables with their records, claims with their verdicts."""

@@ -3,7 +3,7 @@
 import textwrap
 import time
 
-from nclib.publish import scorecard
+from nclib.publish.claims import claims_of
 from nclib.publish.readable import Readable, readable
 from nclib.system import words
 
@@ -32,7 +32,7 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Readable | None:
     -------
     None where the notebook judges nothing.
     """
-    claims = scorecard.claims_of(name, profile, since)
+    claims = claims_of(name, profile, since)
     if claims.empty:
         return None
     tones = ["against", "partly", "for", None]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nclib.config import ConfigError, suggest
+from nclib.engine.experiments import MAIN_PAPER
 from nclib.system import paths
 
 PARTS = {
@@ -19,9 +20,6 @@ PARTS = {
     "separation_bias": "Wu et al.: separation and bias",
 }
 """Folders of notebooks in reading order, and their headings; other folders follow under their own names."""
-
-MAIN_PAPER = "neural_collapse"
-"""The folder that a bare notebook name refers to."""
 
 _SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
 

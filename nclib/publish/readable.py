@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from nclib.publish.scorecard import METRICS, VERDICT_COLUMNS
+from nclib.publish.claims import LABELS, VERDICT_COLUMNS
 
 NAMES = {
     "half": "± 95 %",
@@ -80,7 +80,7 @@ def readable(table: pd.DataFrame, note: str = "") -> Readable:
     """
     shown = claim_first(table)
     if "metric" in shown:
-        shown = shown.assign(metric=shown["metric"].replace(METRICS))
+        shown = shown.assign(metric=shown["metric"].replace(LABELS))
     if "model" in shown:
         shown = shown.assign(model=shown["model"].str.replace("_", " "))
     numbers = shown.select_dtypes("floating").columns

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nclib.config import StoredConfig
+from nclib.engine.experiments import told
 from nclib.engine.reference import finished
 from nclib.engine.store import default_store
+from nclib.publish.claims import SUMMARY
 from nclib.publish.notebooks import executed, read_cells, source, text_of
-from nclib.publish.scorecard import SUMMARY
 from nclib.reproduce.execute import end_all, execute
 from nclib.system import paths, provenance
 from nclib.system.files import json_bytes, sha256, write_atomic
 from nclib.system.terminal import duration
 
-FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
+FIRST = told("FIRST")
 """Notebooks whose runs are trained before all others, and which are drawn first."""
 AT_ONCE = 2
 """Notebooks executed at once."""

@@ -15,18 +15,17 @@ from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
 from nclib.engine.jobs import place
 from nclib.engine.profiles import given
-from nclib.publish.notebooks import MAIN_PAPER, select, source
+from nclib.publish.notebooks import select, source
 from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.system import other_parameters, paths
 from nclib.system.terminal import duration, progress_bar, short
 
-DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibrium_or_cell"}
+DRAWN_AS_FAR_AS_THERE = dict(experiments.told("DRAWN_AS_FAR_AS_THERE"))
 """Notebooks that train nothing and draw those of another's runs that are stored or tracked."""
 
-_PARTS = ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard")
-DRAW_A_PART = tuple(f"neural_collapse/{name}" for name in _PARTS)
+DRAW_A_PART = experiments.told("DRAW_A_PART")
 """Other notebooks that do so with ``--train finished``: they draw the pairs of runs that are there."""
 
 
@@ -109,7 +108,7 @@ def chosen(names: Iterable[str]) -> list[str]:
     """The notebooks named; where none is, all of them, what is drawn first and the main paper before the others."""
     if names:
         return select(names)
-    return sorted(select(), key=lambda name: (urgency(name), not name.startswith(f"{MAIN_PAPER}/")))
+    return sorted(select(), key=lambda name: (urgency(name), not name.startswith(f"{experiments.MAIN_PAPER}/")))
 
 
 def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), train: str = "missing") -> list[Task]:

@@ -15,7 +15,7 @@ STATEMENTS = {
 }
 """Of theorems and steps of proofs."""
 
-CLAIMS = {
+EXPERIMENTS = {
     "supported": "significant, and on the side that the paper claims; at the paper's or reduced scale",
     "contradicted": "significant, and on the other side; at the paper's or reduced scale",
     "as claimed here": "significant, and on the side that the paper claims; at toy scale, so of this data only",
@@ -24,14 +24,10 @@ CLAIMS = {
     "equal": "the whole interval lies within 10 % of the value compared with, or every seed gives the same value",
     "reported": "a value without a verdict; the remark says why",
     "not run": "not there at this size; the remark says more",
-}
-"""Of what a paper claims from experiments."""
-
-COMPARISONS = {
     "higher": "significantly higher, where no paper claims anything",
     "lower": "significantly lower, where no paper claims anything",
 }
-"""Of comparisons of our own, besides the words of claims that take no side."""
+"""Of what experiments show."""
 
 SCALES = {
     "paper": "the paper's data, all of its images, its width (64) and its epochs (100 or more)",

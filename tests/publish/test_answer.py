@@ -8,7 +8,8 @@ import IPython
 import pandas as pd
 import pytest
 
-from nclib.publish import answer, artefacts, notebooks, scorecard
+from companion.neural_collapse import scorecard
+from nclib.publish import answer, artefacts, notebooks
 from nclib.system import paths, words
 
 FIG3 = "neural_collapse/fig3"

@@ -123,7 +123,7 @@ def smoke(tmp_path_factory):
         yield paths.results("smoke")
 
 
-NEED_A_SCALE = {*words.CLAIMS, *words.COMPARISONS} - {"reported", "not run"}
+NEED_A_SCALE = words.EXPERIMENTS.keys() - {"reported", "not run"}
 
 
 def strange_verdicts(table):
@@ -131,7 +131,7 @@ def strange_verdicts(table):
     rows = pd.read_csv(table, keep_default_na=False).to_dict("records") if table.exists() else []
     said = [(row["verdict"], row.get("scale", "")) for row in rows if "verdict" in row]
     scales = {True: [*words.SCALES], False: ["", *words.SCALES]}
-    known = {*words.STATEMENTS, *words.CLAIMS, *words.COMPARISONS}
+    known = {*words.STATEMENTS, *words.EXPERIMENTS}
     return [
         pair for pair in said if pair[0].split(" if ")[0] not in known or pair[1] not in scales[pair[0] in NEED_A_SCALE]
     ]

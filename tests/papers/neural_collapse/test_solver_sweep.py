@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from companion.neural_collapse import network_costs, solver_sweep
-from companion.neural_collapse.solver_sweep import COLLAPSE, METHODS, SolverSweepConfig, probe_rows
+from companion.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
 from nclib import comparison, metrics, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine.reference import load_run
@@ -84,9 +84,9 @@ def probed(results, monkeypatch):
 
 
 def test_a_probe_repeats_the_runs_last_evaluation(probed):
-    assert set(COLLAPSE) <= set(probed["metric"])
-    same = solver_sweep.probe_consistency(probed, [*COLLAPSE, "loss", "solver_steps", "accuracy_minority"])
-    assert len(same) == len(COLLAPSE) + 3 and same["difference"].max() < 1e-6
+    assert set(PROBED) <= set(probed["metric"])
+    same = solver_sweep.probe_consistency(probed, [*PROBED, "loss", "solver_steps", "accuracy_minority"])
+    assert len(same) == len(PROBED) + 3 and same["difference"].max() < 1e-6
     own = probe_rows(probed).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
     final = comparison.by_run(probed, "accuracy_majority", "test")
     assert own["value"].tolist() == final["value"].tolist() and own["at"].tolist() == [2]

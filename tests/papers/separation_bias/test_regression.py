@@ -19,7 +19,7 @@ from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
-VERDICTS = [*words.STATEMENTS, *words.CLAIMS, *words.COMPARISONS]
+VERDICTS = [*words.STATEMENTS, *words.EXPERIMENTS]
 FNN = RegressorConfig(kind="fnn", width=6, depth=3)
 LINEAR = TaskConfig(name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.0, 2.0))
 
