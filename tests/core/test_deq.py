@@ -317,8 +317,12 @@ def test_states_on_the_way_are_those_of_the_trajectory(rows):
         return z
 
     layer = DEQ(cell, FixedPointIteration(1e-12, 40), on_failure="ignore")
-    (five, ten, late, last), solution = layer(x, at=[5, 10, 99])
+    (five, ten, end, late, last), solution = layer(x, at=[5, 10, 40, 99])
     assert torch.equal(five, iterate(5)) and torch.equal(ten, iterate(10))
+    assert torch.equal(end[1:3], iterate(40)[1:3]) and torch.equal(end[solution.converged], last[solution.converged])
+    wandering = DEQ(lambda z, x: -1.1 * z + x, FixedPointIteration(1e-12, 3), z0="zeros", on_failure="ignore")
+    end, best = wandering(torch.ones(2, 1), at=[3])[0]
+    assert torch.allclose(end, torch.tensor(1.11)) and torch.equal(best, torch.zeros(2, 1))
     assert torch.equal(last, layer(x)[0]) and torch.equal(late, last) and torch.equal(solution.value, last)
     states = DEQ(cell, FixedPointIteration(1e-12, 40), return_solution=False, on_failure="ignore")(x, at=range(1, 3))
     assert isinstance(states, list) and len(states) == 3 and torch.equal(states[1], iterate(2))
