@@ -218,6 +218,8 @@ class DEQ(nn.Module, Generic[Returned]):
         """The states after each number of evaluations in ``at`` and z*, and the evidence."""
         _check_rule(gradient, solver=solver)
         _check_at(at, gradient)
+        if torch._C._are_functorch_transforms_active() and not isinstance(gradient, Unrolled):
+            raise RuntimeError("torch.func passes through one rule alone: give gradient=nclib.Unrolled(50)")
         self.last_solution = None  # its memory is free for this solve
         self._refuse_live()
         parts, cell, start = packed(self.cell, self.start(x) if z0 is None else z0)

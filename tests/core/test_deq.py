@@ -3,11 +3,10 @@
 import copy
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
-from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, tanh_layer, with_rule, zeros_of_two_parts
+from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, with_rule, zeros_of_two_parts
 from torch import nn
 from torch.autograd import gradcheck
 
@@ -203,6 +202,7 @@ def test_a_row_is_solved_when_every_part_is(solver):
 TRANSFORMS = {
     "vmap": lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x),
     "grad": lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
     "hessian": lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x),
     "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,))[1],
 }
@@ -210,11 +210,15 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
 @pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is:FutureWarning")  # which the import of jvp's rules says
 def test_transforms_of_torch_fail_and_give_no_wrong_numbers(name, gradient):
-    layer, _ = tanh_layer(gradient)
-    with warnings.catch_warnings(), pytest.raises(RuntimeError):
-        warnings.simplefilter("ignore")
-        TRANSFORMS[name](lambda x: layer(x)[0], random(2, 3))
+    layer, x = with_rule(TanhCell(), EXACT[2], gradient), random(2, 4)
+    given = dict(layer.named_parameters())
+    of_parameters = torch.func.grad(lambda given: torch.func.functional_call(layer, given, (x,))[0].sum())
+    for call in (lambda: TRANSFORMS[name](lambda x: layer(x)[0], x), lambda: of_parameters(given)):
+        with pytest.raises(RuntimeError, match=r"give gradient=nclib.Unrolled\(50\)"):
+            call()
+    TRANSFORMS[name](lambda x: layer(x, gradient=Unrolled(50))[0], x)
 
 
 def test_the_compiler_is_not_imported_until_it_is_asked_for():
