@@ -9,6 +9,7 @@ import torch
 from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, with_rule, zeros_of_two_parts
 from torch import nn
 from torch.autograd import gradcheck
+from torchvision import ops
 
 from nclib.deq import DEQ, BackwardNotConverged, ForwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Status, paper_solver
@@ -116,7 +117,22 @@ def test_a_compiled_cell_is_compiled_few_times_and_gives_the_same_gradients(how)
     assert 1 <= len(graphs) <= 3
 
 
-@pytest.mark.parametrize("module", [nn.BatchNorm2d(8), nn.Dropout(0.1), nn.Dropout2d(0.5)])
+class DropPath(nn.Module):
+    """As that of timm."""
+
+    def __init__(self, drop_prob):
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x):
+        return nn.functional.dropout1d(x.flatten(2), self.drop_prob, self.training).view(x.shape)
+
+
+LIVE = [nn.BatchNorm2d(8), nn.Dropout(0.1), nn.Dropout2d(0.5), DropPath(0.1)]
+LIVE += [ops.StochasticDepth(0.1, "row"), ops.DropBlock2d(0.1, 3)]
+
+
+@pytest.mark.parametrize("module", LIVE, ids=lambda module: type(module).__name__)
 def test_live_modules_inside_the_cell_are_refused(module):
     """One forward solve moved BatchNorm's running statistics 41 times and coupled the rows by 0.18."""
 
@@ -132,6 +148,9 @@ def test_live_modules_inside_the_cell_are_refused(module):
     with pytest.raises(ValueError, match=rf"cell.extra is a live {type(module).__name__}"):
         DEQ(Cell())(x)
     DEQ(Cell()).eval()(x)
+    if hasattr(module, "drop_prob"):
+        module.drop_prob = 0.0
+        DEQ(Cell())(x)
     DEQ(Cell(), Broyden(1e-1, 3), allow_live=True, on_failure="ignore")(x)
 
 
