@@ -29,20 +29,20 @@ WAYS = {"1 worker": "1", "one process": "0", "2 workers": "2"}
 """How many workers each has; 0 is this process."""
 
 PLAIN = """
-import sys
+import json, sys
 from nclib import training
 from nclib.config import RunConfig
 from nclib.engine import jobs
 for line in open(sys.argv[1]):
     with jobs.one_thread():
-        training.train(RunConfig.from_json(line), device="cpu")
+        training.train(RunConfig(**json.loads(line)), device="cpu")
 """
 ENGINE = """
-import sys
+import json, sys
 from nclib.config import RunConfig
 from nclib.engine import runs
 if __name__ == "__main__":
-    configs = [RunConfig.from_json(line) for line in open(sys.argv[1])]
+    configs = [RunConfig(**json.loads(line)) for line in open(sys.argv[1])]
     runs.ensure_runs(configs, int(sys.argv[2]) or None, device="cpu")
 """
 

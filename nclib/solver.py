@@ -262,7 +262,7 @@ def solve(
     seen = _Evidence(batch, len(sizes), solver.tol)
     exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
     left = batch  # rows not decided yet
-    while left:
+    while left and len(seen.trace) < max_steps:
         fz = evaluate_cell(f, restore(work.z).to(z0.dtype), work.args, batch)
         fz = flatten(fz).to(dtype)
         pair = (work.memory.take(work.z, fz), fz)
@@ -270,13 +270,14 @@ def solve(
         found = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
         better, decided = seen.add(*found.reshape(2, len(sizes), -1), work.place, work.live)
         work.keep(better)
-        gone = work.live if len(seen.trace) == max_steps else decided
+        last = len(seen.trace) == max_steps
+        gone = work.live if last else decided
         if gone.any():
             value[place(work.place[gone])] = work.best_z[place(np.flatnonzero(gone))]
-            work.live = work.live & ~gone
+            work.live = work.live & ~decided
             left = np.count_nonzero(work.live)
-            if not left:
-                break
+        if not left or (last and max_steps not in at):  # whose state is a step further
+            break
         size = _working_rows(rows, len(work.z), left)
         if size < len(work.z):
             work.shrink(size)

@@ -53,11 +53,6 @@ def linear_layer(gradient, rho=0.8, solver=EXACT[2]):
     return with_rule(lambda z, x: z @ a.T + x, solver, gradient), a
 
 
-def tanh_layer(gradient, **options):
-    a = 0.3 * random(3, 3, seed=1)
-    return with_rule(lambda z, x: torch.tanh(z @ a.T) + x, EXACT[2], gradient, **options), a
-
-
 class TwoPartCell(nn.Module):
     """z₁ (B, 3) and z₂ (B, 2, 2), each a function of both."""
 

@@ -84,7 +84,7 @@ def said(configs: list[dict[str, Any]]) -> pd.DataFrame:
     told = options.drop(columns=list(_GIVEN), errors="ignore")
     family = [options[name] for name in ("data.dataset", "data.n_max", "model.kind")]
     unusual = told.ne(told.groupby(family).transform(lambda column: column.mode()[0]))
-    parsed = [RunConfig.from_json(json.dumps(config)) for config in configs]
+    parsed = [RunConfig(**config) for config in configs]
     kinds = [config.model.kind for config in parsed]
     return pd.DataFrame(
         {

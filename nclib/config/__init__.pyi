@@ -23,6 +23,5 @@ from .run import (
 from .strict import (
     Config as Config,
     ConfigError as ConfigError,
-    parse_json as parse_json,
     suggest as suggest,
 )

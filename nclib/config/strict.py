@@ -1,7 +1,6 @@
 """Strict descriptions of anything: frozen, each name known, each value of its type, errors that suggest."""
 
 import difflib
-import json
 import re
 import typing
 from collections.abc import Mapping
@@ -28,17 +27,6 @@ def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> 
     near = difflib.get_close_matches(str(wrong)[:200], allowed, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(allowed)}"
-
-
-def parse_json(text: str, what: str) -> dict[str, Any]:
-    """A JSON object from its text; `ConfigError`, naming `what` it was to be, for anything else."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{what} is not valid JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{what} holds no JSON object, but {type(values).__name__}")
-    return values
 
 
 def added_later(default: Any, **constraints: Any) -> Any:
@@ -137,8 +125,3 @@ class Config(pydantic.BaseModel):
     def replace(self, **changes: Any) -> typing.Self:
         """A copy with some options changed, validated like a new one."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
-
-    @classmethod
-    def from_json(cls, text: str) -> typing.Self:
-        """Read what ``model_dump_json`` wrote; a foreign or damaged text raises `ConfigError`."""
-        return cls(**parse_json(text, cls.__name__))

@@ -53,7 +53,10 @@ def is_live(module: nn.Module) -> bool:
         return True
     iterates = any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
     always = isinstance(module, (nn.RReLU, _SpectralNorm, nn.modules.batchnorm._BatchNorm)) or iterates
-    drops = getattr(module, "p", 0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0
+    # by name too, as torchvision, timm and others have theirs: DropPath, DropBlock2d, StochasticDepth, …
+    names = " ".join(kind.__name__ for kind in type(module).__mro__)
+    rates = [getattr(module, name) for name in ("p", "drop_prob", "drop_rate") if hasattr(module, name)]
+    drops = [*rates, True][0] if "Drop" in names or "StochasticDepth" in names else 0
     drops = module.dropout if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)) else drops
     tracks = isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
     return module.training and bool(always or drops or tracks)

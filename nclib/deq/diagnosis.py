@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from nclib.deq.cell import State, flat_rows, in_one_tensor, vjp
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
@@ -217,9 +218,21 @@ def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:
     first = torch.zeros(len(z), dtype=torch.long, device=z.device)
     value, again, copies = rows.f(z), rows.f(z), rows.at(first).f(z[first])
     repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
-    says = f"Called again, the cell changes by {repeated:.0%}, beside other rows by {mixed:.0%}; it must do neither."
+    where = _first_to_change(rows, z) if repeated > REPEATED else ""
+    says = f"Called again, the cell changes by {repeated:.0%}{where}, beside other rows by {mixed:.0%}; "
+    says += "it must do neither."
     ok = max(repeated, mixed) <= REPEATED
     return {"ok": ok, "says": says, "change_repeated": repeated, "change_by_other_rows": mixed}
+
+
+def _first_to_change(rows: _Rows, z: Tensor) -> str:
+    """Names the innermost module of the cell that gives something else when all is called again, if there is one."""
+    calls: list[tuple] = []
+    with register_module_forward_hook(lambda module, _, value: calls.append((module, value))):
+        rows.f(z), rows.f(z)
+    pairs = zip(calls, calls[len(calls) // 2 :], strict=False)
+    changed = (m for (m, a), (_, b) in pairs if isinstance(a, Tensor) and a.shape == b.shape and not torch.equal(a, b))
+    return next((f", first in its {type(module).__name__}" for module in changed), "")
 
 
 def _converged(own: Solution, tol: float) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class DEQ(nn.Module, Generic[Returned]):
         fixed number of steps, so that a solver given with them is refused.
     z0 : start where none is given in the call: "x" (then one step is the explicit block cell(x, x)), "zeros", or a
         function of x that returns a tensor (B, *) or a tuple of them.
-    allow_live : accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
+    allow_live : accept BatchNorm, dropout, DropPath and their kin in training mode inside the cell. They make f another map at each
         call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
         refused without it, in the backward pass too; those inside a plain callable, and a call of
         torch.nn.functional.dropout, cannot be seen.
@@ -228,6 +228,8 @@ class DEQ(nn.Module, Generic[Returned]):
         """The states after each number of evaluations in ``at`` and z*, and the evidence."""
         _check_rule(gradient, solver=solver)
         _check_at(at, gradient)
+        if torch._C._are_functorch_transforms_active() and not isinstance(gradient, Unrolled):
+            raise RuntimeError("torch.func passes through one rule alone: give gradient=nclib.Unrolled(50)")
         self.last_solution = None  # its memory is free for this solve
         self._refuse_live()
         parts, cell, start = packed(self.cell, self.start(x) if z0 is None else z0)

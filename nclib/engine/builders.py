@@ -1,6 +1,5 @@
 """Configurations made from a profile, for the experiments of every paper, and from what was typed."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -92,7 +91,7 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
         (tree.setdefault(group, {}) if group else tree)[name] = value
     if isinstance(dataset := tree.get("data", {}).get("dataset"), str):
         tree["data"]["dataset"] = data.resolve_dataset(dataset)
-    return RunConfig.from_json(json.dumps(tree))
+    return RunConfig(**tree)
 
 
 def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, Any]:

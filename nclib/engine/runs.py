@@ -122,19 +122,17 @@ def ensure_runs(
     """
     if train not in TRAIN:
         raise ConfigError(suggest(train, TRAIN, "value of train"))
-    wanted, store = _unique(configs), default_store()
-    found = {run: store.find(run) for run in wanted}
-    absent = {run: config for run, config in wanted.items() if found[run] is None}
+    wanted = _unique(configs)
     if train != "missing":
-        there = set(finished(absent))
-        if lacking := [run for run in absent if run not in there]:
+        if lacking := wanted.keys() - finished(wanted):
             said = f"train={train!r} forbids training the {len(lacking)} runs that are missing"
-            raise MissingRuns(f"{said}: {', '.join(lacking)}. train='missing' trains them here")
-    elif failures := train_missing(list(absent.values()), executor, progress, device, log=log):
+            raise MissingRuns(f"{said}: {', '.join(sorted(lacking))}. train='missing' trains them here")
+    elif failures := train_missing(configs, executor, progress, device, log=log):
         raise RunsFailed(failures)
-    frames = []
-    for run, config in wanted.items():
-        frames.append(tidy(found[run] or load_run(run)).assign(profile=config.profile, model=_columns(config)["model"]))
+    frames = (
+        tidy(load_run(run)).assign(profile=config.profile, model=_columns(config)["model"])
+        for run, config in wanted.items()
+    )
     return stack(frames)
 
 

@@ -304,7 +304,8 @@ class RunStore:
         # Not of other errors: a file that cannot be opened now, for want of rights or handles, is not damaged.
         except (CorruptRun, FileNotFoundError, IsADirectoryError, NotADirectoryError) as damage:
             why = getattr(damage, "strerror", None) or damage
-            raise CorruptRun(f"run {run}: {name} is damaged: {why} (without its folder it is trained again)") from None
+            again = "nclib.ensure_runs([config]) trains it again"
+            raise CorruptRun(f"run {run}: {name} is damaged: {why} ({again})") from None
 
 
 class Checkpoint:

@@ -3,13 +3,13 @@
 import copy
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
-from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, tanh_layer, with_rule, zeros_of_two_parts
+from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, with_rule, zeros_of_two_parts
 from torch import nn
 from torch.autograd import gradcheck
+from torchvision import ops
 
 from nclib.deq import DEQ, BackwardNotConverged, ForwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Status, paper_solver
@@ -117,7 +117,22 @@ def test_a_compiled_cell_is_compiled_few_times_and_gives_the_same_gradients(how)
     assert 1 <= len(graphs) <= 3
 
 
-@pytest.mark.parametrize("module", [nn.BatchNorm2d(8), nn.Dropout(0.1), nn.Dropout2d(0.5)])
+class DropPath(nn.Module):
+    """As that of timm."""
+
+    def __init__(self, drop_prob):
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x):
+        return nn.functional.dropout1d(x.flatten(2), self.drop_prob, self.training).view(x.shape)
+
+
+LIVE = [nn.BatchNorm2d(8), nn.Dropout(0.1), nn.Dropout2d(0.5), DropPath(0.1)]
+LIVE += [ops.StochasticDepth(0.1, "row"), ops.DropBlock2d(0.1, 3)]
+
+
+@pytest.mark.parametrize("module", LIVE, ids=lambda module: type(module).__name__)
 def test_live_modules_inside_the_cell_are_refused(module):
     """One forward solve moved BatchNorm's running statistics 41 times and coupled the rows by 0.18."""
 
@@ -133,6 +148,9 @@ def test_live_modules_inside_the_cell_are_refused(module):
     with pytest.raises(ValueError, match=rf"cell.extra is a live {type(module).__name__}"):
         DEQ(Cell())(x)
     DEQ(Cell()).eval()(x)
+    if hasattr(module, "drop_prob"):
+        module.drop_prob = 0.0
+        DEQ(Cell())(x)
     DEQ(Cell(), Broyden(1e-1, 3), allow_live=True, on_failure="ignore")(x)
 
 
@@ -203,6 +221,7 @@ def test_a_row_is_solved_when_every_part_is(solver):
 TRANSFORMS = {
     "vmap": lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x),
     "grad": lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
     "hessian": lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x),
     "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,))[1],
 }
@@ -210,11 +229,15 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
 @pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is:FutureWarning")  # which the import of jvp's rules says
 def test_transforms_of_torch_fail_and_give_no_wrong_numbers(name, gradient):
-    layer, _ = tanh_layer(gradient)
-    with warnings.catch_warnings(), pytest.raises(RuntimeError):
-        warnings.simplefilter("ignore")
-        TRANSFORMS[name](lambda x: layer(x)[0], random(2, 3))
+    layer, x = with_rule(TanhCell(), EXACT[2], gradient), random(2, 4)
+    given = dict(layer.named_parameters())
+    of_parameters = torch.func.grad(lambda given: torch.func.functional_call(layer, given, (x,))[0].sum())
+    for call in (lambda: TRANSFORMS[name](lambda x: layer(x)[0], x), lambda: of_parameters(given)):
+        with pytest.raises(RuntimeError, match=r"give gradient=nclib.Unrolled\(50\)"):
+            call()
+    TRANSFORMS[name](lambda x: layer(x, gradient=Unrolled(50))[0], x)
 
 
 def test_the_compiler_is_not_imported_until_it_is_asked_for():
@@ -317,8 +340,12 @@ def test_states_on_the_way_are_those_of_the_trajectory(rows):
         return z
 
     layer = DEQ(cell, FixedPointIteration(1e-12, 40), on_failure="ignore")
-    (five, ten, late, last), solution = layer(x, at=[5, 10, 99])
+    (five, ten, end, late, last), solution = layer(x, at=[5, 10, 40, 99])
     assert torch.equal(five, iterate(5)) and torch.equal(ten, iterate(10))
+    assert torch.equal(end[1:3], iterate(40)[1:3]) and torch.equal(end[solution.converged], last[solution.converged])
+    wandering = DEQ(lambda z, x: -1.1 * z + x, FixedPointIteration(1e-12, 3), z0="zeros", on_failure="ignore")
+    end, best = wandering(torch.ones(2, 1), at=[3])[0]
+    assert torch.allclose(end, torch.tensor(1.11)) and torch.equal(best, torch.zeros(2, 1))
     assert torch.equal(last, layer(x)[0]) and torch.equal(late, last) and torch.equal(solution.value, last)
     states = DEQ(cell, FixedPointIteration(1e-12, 40), return_solution=False, on_failure="ignore")(x, at=range(1, 3))
     assert isinstance(states, list) and len(states) == 3 and torch.equal(states[1], iterate(2))

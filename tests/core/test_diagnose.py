@@ -43,6 +43,27 @@ def expand(z, x):
     return z + 1
 
 
+class Jitter(nn.Module):
+    def forward(self, z):
+        return z + 0.1 * torch.randn_like(z)
+
+
+class Noisy(TanhCell):
+    def __init__(self):
+        super().__init__()
+        self.jitter = Jitter()
+
+    def forward(self, z, x):
+        return super().forward(self.jitter(z), x)
+
+
+def spiral(z, x):
+    """To within 0.03 % of x, and round it for ever."""
+    off = z - x
+    turned = nn.functional.normalize(torch.stack([-off[:, 1], off[:, 0]], 1), dim=1)
+    return x + 0.95 * off + 3e-4 * x.norm(dim=1, keepdim=True) * turned
+
+
 BAD = {
     "no fixed point, plain": (lambda: nc.DEQ(expand, nc.FixedPointIteration()), {"converged", "fixed_point"}),
     "no fixed point, Broyden": (lambda: nc.DEQ(expand), {"fixed_point"}),
@@ -65,6 +86,7 @@ BAD = {
     "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged", "gradient"}),
     "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
     "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
+    "a random part": (lambda: nc.DEQ(Noisy(), nc.Anderson()), {"map", "converged"}),
     "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - 1e-3 * z.mean(0)) + x, nc.Anderson()), {"map"}),
     "few backward steps": (
         lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(nc.FixedPointIteration(1e-8, 1))),
@@ -87,6 +109,7 @@ def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
     found = nc.diagnose(make(), X)
     assert set(found.complaints) == complaints, found
     assert ("buffer" in found.as_dict()["gradient"]["says"]) is (name == "a buffer that changes")
+    assert (", first in its Jitter, beside" in found.as_dict()["map"]["says"]) is (name == "a random part")
 
 
 class Normed(nn.Module):
@@ -125,6 +148,21 @@ def test_a_healthy_layer_gets_no_complaint(name, mode):
     found = nc.diagnose(layer, x)
     assert found.complaints == [], found
     assert found.findings["converged"]["ok"] and found.findings["gradient"]["ok"], found
+
+
+@pytest.mark.parametrize(("start", "ok"), [(1.08, True), (1.13, False)])  # 7 % and 12 % away
+def test_a_state_that_moves_by_a_tenth_at_the_smaller_tolerance_is_no_fixed_point(start, ok):
+    found = nc.diagnose(nc.DEQ(spiral, nc.Anderson(1e-2), z0=lambda x: start * x), X[:, :2])
+    assert found.complaints == ([] if ok else ["fixed_point"])
+    says = f"{6 * ok} of 6 rows have a fixed point, {6 - 6 * ok} seem to; the solver misses 0 of them."
+    assert found.findings["fixed_point"]["says"] == says
+
+
+@pytest.mark.parametrize(("gain", "says"), [(1.7e-4, "8.6e-04"), (2.3e-4, "1.2e-03")])
+def test_an_input_that_moves_no_row_by_a_thousandth_is_dead(gain, says):
+    found = nc.diagnose(nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3 + gain * x), nc.Anderson(1e-6)), X)
+    assert found.complaints == (["input"] if gain < 2e-4 else [])
+    assert f"moves z* by 0% (median), {says} at most: the cell must use x" in found.findings["input"]["says"]
 
 
 def test_numbers_are_those_of_a_linear_map():

@@ -332,7 +332,7 @@ def test_of_a_damaged_checkpoint_it_is_said_that_training_starts_again():
     assert load_run(config).provenance["facts"]["continued_from"] == []
 
 
-@pytest.mark.parametrize("name", ["history.csv", "provenance.json"])
+@pytest.mark.parametrize("name", ["history.csv", "provenance.json", "classes.csv", "arrays.npz", "weights.pt"])
 def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
     config = _config()
     before, store = ensure_runs([config]), default_store()
@@ -342,8 +342,14 @@ def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
     assert trained == [run_id(config)] * 2
     pd.testing.assert_frame_equal(before, after, check_exact=True)
     (store.root / run_id(config) / name).write_text("junk")
-    with pytest.warns(DamageWarning, match=f"{run_id(config)}: {name} is damaged"):
+    with pytest.raises(CorruptRun, match=rf"{name} is damaged.*nclib.ensure_runs\(\[config\]\) trains it again"):
+        load_run(config).read(name)
+    if name in ("history.csv", "provenance.json"):  # what a table is made of
+        with pytest.warns(DamageWarning), pytest.raises(MissingRuns, match="train='missing' trains them here"):
+            ensure_runs([config], train="never")
         assert finished([run_id(config)]) == []
+    else:
+        pd.testing.assert_frame_equal(before, ensure_runs([config], train="never"), check_exact=True)
 
 
 # ---- without training

@@ -40,7 +40,7 @@ def test_a_look_is_a_stored_run(kind):
     arrays = load_run(config).arrays
     assert arrays["cams"].shape == (5, 32, 32) and arrays["images"].shape == (5, 1, 32, 32)
     assert arrays["labels"].tolist() == [0, 1, 2, 3, 0]
-    assert CamConfig.from_json(config.model_dump_json()) == config and config.data == config.base.data
+    assert CamConfig(**config.model_dump(mode="json")) == config and config.data == config.base.data
 
 
 def test_measures_of_known_maps():
