@@ -220,7 +220,13 @@ def _check_columns(frame: pd.DataFrame) -> None:
 
 def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
     """Refuse runs that differ in anything the frame knows, network, setting and seed apart."""
-    runs = rows.drop(columns=_ROW).drop_duplicates().merge(judged[[*_RUN, "epochs judged"]], on=_RUN)
+    runs = rows.drop(columns=_ROW).drop_duplicates()
+    _check_alike(pickle.dumps(runs.merge(judged[[*_RUN, "epochs judged"]], on=_RUN)))
+
+
+@functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs
+def _check_alike(known: bytes) -> None:
+    runs = pickle.loads(known)
     if len(twice := runs[runs.duplicated(_RUN)]):
         raise ValueError(f"run {twice.iloc[0]['run_id']} has rows with different seeds, settings or options")
     options = runs.drop(columns=[*KEYS, "protocol"], errors="ignore")

@@ -17,13 +17,16 @@ import json
 import math
 import os
 import platform
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import filelock
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -53,8 +56,10 @@ TRAINED = (
     *("internalization", "residual_and_error", "depth_and_rank", "optimisers"),
 )
 SUMMARY = "quick/neural_collapse/scorecard"
+SUMMED_UP = tuple(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse"))
 DRAWN = (
-    *(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse", "scorecard")),
+    *SUMMED_UP,
+    SUMMARY,
     "quick/walkthrough/08_reading_a_table",
     *(f"full-jpeg/neural_collapse/{name}" for name in ("collapse", "fig3", "table1", "table3")),
     "lite-250/neural_collapse/fig3",
@@ -131,16 +136,17 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
     return {path.relative_to(folder / profile).as_posix(): _read(path, folder / profile) for path in written}
 
 
-def draw_all(drawings: Iterable[str], folder: Path, done: dict[str, Any]) -> Iterator[str]:
-    """`draw` each of these that is not among `done`, into one folder a size. What sums up others comes after them."""
-    wanted = list(drawings)
-    if SUMMARY in wanted:
-        wanted = [other for other in DRAWN if other.startswith("quick/neural_collapse/")] + wanted
-    for drawing in sorted(dict.fromkeys(wanted), key=SUMMARY.__eq__):
-        if drawing not in done:
-            own = drawing if drawing in COMPUTED else drawing.split("/")[0]  # what is computed here is not summed up
-            done[drawing] = draw(drawing, folder / own)
-            yield drawing
+def drawn(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """`draw` into a folder of its own below this one, once: processes may share it. What sums up others has theirs."""
+    own = folder / drawing
+    own.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(own / "lock"):
+        if not (said := own / "drawn.json").exists():
+            for other in SUMMED_UP if drawing == SUMMARY else ():
+                drawn(other, folder)
+                shutil.copytree(folder / other / "quick", own / "quick", dirs_exist_ok=True)
+            said.write_text(json.dumps(draw(drawing, own)))
+        return json.loads(said.read_text())
 
 
 def _read(path: Path, folder: Path) -> dict[str, Any]:
@@ -241,15 +247,16 @@ def main() -> None:
     torch.set_num_threads(1)
     record = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     names = _full_names(asked.drawings)
-    here, drawings, drawn = machine(), record.get("drawings", {}), {}
+    here, drawings = machine(), record.get("drawings", {})
     base = record["machine"] if set(drawings) - set(names) else here
     elsewhere = record.get("elsewhere", {}) if base is not here else {}
-    summed = any(name in DRAWN and name.startswith("quick/neural_collapse/") for name in names)
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
-        for name in draw_all([*names, SUMMARY] if summed else names, Path(folder), drawn):
-            said = changes(drawings.get(name, {}), drawn[name])
+        for name in dict.fromkeys([*names, *[SUMMARY] * bool(set(names) & set(SUMMED_UP))]):
+            files = drawn(name, Path(folder))
+            said = changes(drawings.get(name, {}), files)
             print(f"{name}: {'changed' if said else 'as before'}", *said, sep="\n  ", flush=True)
-            drawings = {known: (drawings | drawn)[known] for known in (*DRAWN, *COMPUTED) if known in drawings | drawn}
+            now = drawings | {name: files}
+            drawings = {known: now[known] for known in (*DRAWN, *COMPUTED) if known in now}
             for file in (file for files in drawings.values() for file in files.values()):
                 file.pop("floats", None)  # it follows from the cells
             if said:

@@ -24,10 +24,10 @@ def test_every_drawing_is_recorded_and_drew_something():
     assert all(RECORDED["drawings"].values())
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder for all drawings of this module, and what is drawn there already."""
-    return tmp_path_factory.mktemp("golden"), {}
+@pytest.fixture(scope="session")
+def place(shared):
+    """A folder for all drawings, each drawn once by the processes of a test run."""
+    return shared / "golden"
 
 
 # lesson 4 trains a layer beyond what its solver can do, to show it
@@ -35,21 +35,18 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
                                   for name in (*record.DRAWN, *record.COMPUTED)])  # fmt: skip
 def test_numbers_are_the_recorded_ones(name, place):
-    folder, drawn = place
-    for _ in record.draw_all([name], folder, drawn):
-        pass
-    recorded, here = RECORDED["drawings"][name], record.machine()
+    drawn, recorded, here = record.drawn(name, place), RECORDED["drawings"][name], record.machine()
     there = RECORDED["elsewhere"].get(name, RECORDED["machine"])
-    said = record.changes(recorded, drawn[name])
+    said = record.changes(recorded, drawn)
     other = [f"{part} was {there.get(part)}, is {here[part]}" for part in here if here[part] != there.get(part)]
-    if said and other and (name in record.COMPUTED or not record.changes(recorded, drawn[name], floats=False)):
+    if said and other and (name in record.COMPUTED or not record.changes(recorded, drawn, floats=False)):
         pytest.skip(f"recorded elsewhere ({'; '.join(other)}), and these differ:\n" + "\n".join(said))
     if said:
         pytest.fail("\n".join([*said, f"{COMMAND} {name}"]), pytrace=False)
 
 
 @pytest.mark.slow
-def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, monkeypatch):
+def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, place, monkeypatch):
     """The drawings above run in this process; the command runs a notebook in a process of its own."""
     from nclib.reproduce import reproduce
 
@@ -58,7 +55,7 @@ def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, monk
     assert summary.ok
     folder = isolated / "results" / "quick"
     files = {path.relative_to(folder).as_posix(): record._read(path, folder) for path in folder.rglob("*.csv")}
-    assert record.changes(record.draw("quick/neural_collapse/table1", isolated / "here"), files) == []
+    assert record.changes(record.drawn("quick/neural_collapse/table1", place), files) == []
 
 
 FILE = {"rows": 2, "columns": {"metric": "aa", "verdict": "bb"}, "sha256": "cc"}

@@ -1,6 +1,5 @@
 """The web site: what it shows, that Sphinx makes it without a warning, and what a reader gets in a browser."""
 
-import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -27,12 +26,6 @@ def make(root, draft):
             written = [cell("markdown", rf"# Table 9 · $\text{{{HOSTILE}}}$"), formula, cell("code", "1", (), said)]
             write_notebook("neural_collapse/table9", written, note=HOSTILE)
         return build.build("smoke", echo=lambda line: None, draft=draft).parent
-
-
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory):
-    root = tmp_path_factory.getbasetemp()
-    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
 
 
 @pytest.fixture(scope="session")
