@@ -55,10 +55,8 @@ def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, 
 def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and
     within_std, the mean of the within-run deviations."""
-    rows = []
-    for keys, group in runs.groupby([*SETTING, "model"], dropna=False, sort=False):
-        found = interval(group["value"])
-        rows.append((*keys, found.mean, found.half, found.n, group["std"].mean()))
+    cells = runs.groupby([*SETTING, "model"], dropna=False, sort=False)
+    rows = [(*keys, *interval(cell["value"]), cell["std"].mean()) for keys, cell in cells]
     return pd.DataFrame(rows, columns=[*SETTING, "model", "value", "half", "seeds", "within_std"])
 
 
