@@ -237,9 +237,8 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
                 found = found[~found.isna().groupby(group["model"]).transform("all")]
             found = found.where(found.notna(), "none")
             if len(other := found[found != found.iloc[0]] if len(found) else found):
-                first, second = (runs["run_id"][one.index[0]] for one in (found, other))
-                seeds = sorted({*map(int, runs["seed"][other.index])})
-                said = f"{name} {found.iloc[0]} and {other.iloc[0]} (seeds {seeds})"
+                (first, one), (second, two) = ((runs["run_id"][each.index[0]], each.iloc[0]) for each in (found, other))
+                said = f"{name} {one} and {two} (seeds {sorted({*map(int, runs['seed'][other.index])})})"
                 raise ValueError(f"runs {first} and {second} cannot be compared: {said}; is the column needed?")
 
 
@@ -247,9 +246,8 @@ def _agree_within(option: str) -> list[str]:
     """The columns among whose rows an option has one value. Options of a network beside its width are its own."""
     if option in _OF_SETTING:
         return SETTING
-    if option.startswith("model.") and option.split(".")[1] in _OF_NETWORK:
-        return ["model"]
-    return ["dataset"] if option.startswith("data.") else []
+    own = option.startswith("model.") and option.split(".")[1] in _OF_NETWORK
+    return ["model"] if own else ["dataset"] * option.startswith("data.")
 
 
 def _check_partners(runs: pd.DataFrame, what: str) -> None:

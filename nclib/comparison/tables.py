@@ -234,8 +234,7 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
         "skipped": ("skipped", "steps", 100),
         "backward_not_converged": ("backward_not_converged", "steps", 100),
     }
-    solved = frame[frame["metric"] == "solver_converged"]["run_id"].unique()
-    frame = frame[frame["run_id"].isin(solved)]
+    frame = frame[frame["run_id"].isin(frame.loc[frame["metric"] == "solver_converged", "run_id"])]
     columns = {
         name: over_seeds(by_run(frame, metric, split)).set_index([*SETTING, "model"])["value"] * scale
         for name, (metric, split, scale) in wanted.items()
