@@ -149,10 +149,8 @@ def _beyond() -> str:
     """The rows on digits that were to decide, and those with a significant difference."""
     card = read("tables/scorecard-quick")
     chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
-    rows = []
-    for _, row in card[chosen].iterrows():
-        value = {"difference": float(row["regenerated"]), "half": float(row["interval"])}
-        rows.append([row["item"], _difference(value), f"*{row['verdict']}*"])
+    shown = card[chosen].assign(difference=card["regenerated"].astype(float), half=card["interval"].astype(float))
+    rows = [[row["item"], _difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
     return table(["", "difference", "verdict"], rows)
 
 

@@ -58,8 +58,7 @@ def accuracy_table(
         for cell, group in runs.groupby(SETTING, dropna=False, sort=False):
             theirs = stands_for.get(cell[0]), *cell[1:]
             found = _named(cell, accuracy) | _ours(group) | _beside(printed, (*theirs, accuracy))
-            compared = _pairs(frame, metric, cell)
-            table = pooled_table(compared, scale, found["printed_difference"], remark)
+            table = pooled_table(_pairs(frame, metric, cell), scale, found["printed_difference"], remark)
             rows.append(found | table.drop(columns=["metric", "settings_found"]).iloc[0].to_dict())
             ours.add(_order(*theirs))
     for cell, _ in printed.groupby([*SETTING, "split"], dropna=False, sort=False):

@@ -1,6 +1,7 @@
 """The one way from a tidy frame to a statement about two networks: `pairs`."""
 
 import functools
+import itertools
 import json
 import numbers
 import pickle
@@ -71,10 +72,10 @@ class Pairs:
     def by_setting(self) -> pd.DataFrame:
         """A row for each setting: its columns, both networks' means, and mean, half and detectable of the difference
         over seeds, with their number."""
-        rows = []
-        for keys, group in self._table.groupby(SETTING, dropna=False, sort=False):
-            means = group[self.arm].mean(), group[self.against].mean()
-            rows.append((*keys, *means, *interval(group["difference"]).columns))
+        rows = [
+            (*keys, group[self.arm].mean(), group[self.against].mean(), *interval(group["difference"]).columns)
+            for keys, group in self._table.groupby(SETTING, dropna=False, sort=False)
+        ]
         columns = [*SETTING, self.arm, self.against, "difference", "half", "detectable", "seeds"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -149,7 +150,8 @@ def pairs(
         other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
         network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. Every run
         of both networks has the metric: leave out those that cannot have it, as balanced ones for minority classes.
-        No run stands under a second seed, setting or data set: equal values are seen, nearly equal ones cannot be.
+        No run stands under a second seed, setting or data set: values equal to five digits are seen, as are run ids of
+        `nclib.ensure_runs` that say another seed. Other epochs or settings of a run, under made-up ids, are not.
 
     Examples
     --------
@@ -180,13 +182,13 @@ def pairs(
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
     _check_options(rows, runs)
     _check_partners(runs, f"{metric} ({split})")
-    _check_copies(rows.drop_duplicates([*_RUN, *_ROW]))
+    _check_copies(rows)
     if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
         found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
         raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
-    if metric.startswith("accuracy_") and (runs["value"] > 1 + 1e-9).any():
-        raise NotMeasured(f"{metric} above 1: give the frame as it was before `percent`")
     unit, keys = 100 if metric.startswith("accuracy_") else 1, [*SETTING, "seed"]
+    if unit == 100 and not runs["value"].between(0, 1 + 1e-9).all():
+        raise NotMeasured(f"{metric} below 0 or above 1: give the frame as it was before `percent`")
     own, other = (runs.loc[runs["model"] == name, [*keys, "value"]] for name in (arm, against))
     table = own.merge(other, on=keys).set_axis([*keys, arm, against], axis="columns")
     table[[arm, against]] *= unit
@@ -202,14 +204,12 @@ def _check_columns(frame: pd.DataFrame) -> None:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
         raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
-    if len(bad := [count for count in frame["K_A"].dropna().drop_duplicates() if not _number(count)]):
-        raise ValueError(
-            f"K_A {bad[0]!r} is not a number, the count of majority classes; leave it missing for balanced data"
-        )
+    if len(bad := [count for count in frame["K_A"].dropna().drop_duplicates() if not _whole(count)]):
+        raise ValueError(f"K_A {bad[0]!r} is not a number of classes; leave it missing for balanced data")
     if not (pd.to_numeric(frame["R"], errors="coerce") >= 1).all():
         raise ValueError("R, images of a majority class over those of a minority class, is a number of at least 1")
-    if frame["dataset"].isna().any():
-        raise ValueError("the column dataset is empty in some rows; name the data of every run")
+    if lacking := [name for name in ("dataset", "run_id") if frame[name].isna().any()]:
+        raise ValueError(f"the column {lacking[0]} is empty in some rows; name every run and its data")
     rules = dict.fromkeys(("dataset", "model"), lambda name: str(name).strip().casefold())
     rules["R"] = lambda ratio: round(float(ratio), 3)
     for name, plain in rules.items():
@@ -227,24 +227,25 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
 @functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs
 def _check_alike(known: bytes) -> None:
     runs = pickle.loads(known)
-    if len(twice := runs[runs.duplicated(_RUN)]):
-        raise ValueError(f"run {twice.iloc[0]['run_id']} has rows with different seeds, settings or options")
+    named = runs["run_id"].astype(str).str.extract(r"(.*)-s(\d+)-[0-9a-f]{12}")  # by `nclib.config.run_id`
+    other = named[1].astype(float).sub(runs["seed"].astype(float)).fillna(0) != 0
+    other |= named[0].groupby([runs[name] for name in (*SETTING, "model")], dropna=False).transform("nunique") > 1
+    if len(bad := runs[runs.duplicated(_RUN) | other]):
+        raise ValueError(f"run {bad.iloc[0]['run_id']} has rows or a name of different seeds, settings or options")
     options = runs.drop(columns=[*KEYS, "protocol"], errors="ignore")
     if "protocol" in runs:  # what is absent from it is unset
-        known = [json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"]]
-        stored = pd.json_normalize(known)
+        known = (json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"])
+        stored = pd.json_normalize([*known])
         options = pd.concat([options, stored.where(stored.notna(), "none").map(str)], axis="columns")
     for name, values in options.loc[:, options.nunique(dropna=False) > 1].items():
-        within = _agree_within(name)
-        for _, group in runs.groupby(within, dropna=False) if within else [((), runs)]:
+        for _, group in runs.groupby(_agree_within(name) or np.zeros(len(runs)), dropna=False):
             found = values[group.index].astype(object)
             if not name.startswith(("train.", "data.")):  # a network may lack an option of the other
                 found = found[~found.isna().groupby(group["model"]).transform("all")]
             found = found.where(found.notna(), "none")
             if len(other := found[found != found.iloc[0]] if len(found) else found):
-                first, second = (runs["run_id"][one.index[0]] for one in (found, other))
-                seeds = sorted({*map(int, runs["seed"][other.index])})
-                said = f"{name} {found.iloc[0]} and {other.iloc[0]} (seeds {seeds})"
+                (first, one), (second, two) = ((runs["run_id"][each.index[0]], each.iloc[0]) for each in (found, other))
+                said = f"{name} {one} and {two} (seeds {sorted({*map(int, runs['seed'][other.index])})})"
                 raise ValueError(f"runs {first} and {second} cannot be compared: {said}; is the column needed?")
 
 
@@ -252,9 +253,8 @@ def _agree_within(option: str) -> list[str]:
     """The columns among whose rows an option has one value. Options of a network beside its width are its own."""
     if option in _OF_SETTING:
         return SETTING
-    if option.startswith("model.") and option.split(".")[1] in _OF_NETWORK:
-        return ["model"]
-    return ["dataset"] if option.startswith("data.") else []
+    own = option.startswith("model.") and option.split(".")[1] in _OF_NETWORK
+    return ["model"] if own else ["dataset"] * option.startswith("data.")
 
 
 def _check_partners(runs: pd.DataFrame, what: str) -> None:
@@ -269,20 +269,28 @@ def _check_partners(runs: pd.DataFrame, what: str) -> None:
 
 
 def _check_copies(rows: pd.DataFrame) -> None:
-    """Refuse two runs of a network whose values are all equal, costs aside, under whatever seed or setting they stand.
-
-    Left out is what honest runs can share by chance: whole numbers, such as an accuracy of 1, and fewer than three
-    different accuracies alone, as a test set has few values. Every other value is an average over all images of a
-    network with its own start and data: two of them have not the same bits.
-    """
+    """Refuse two runs of a network that are one, costs aside, under whatever seed or setting they stand."""
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
-    rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")].sort_values(_ROW)
-    seen: dict[Any, str] = {}
-    for (run, model), own in rows.groupby(_RUN, dropna=False, sort=False):
-        by_chance = own["metric"].str.startswith("accuracy").all() and own["value"].nunique() < 3
-        values = (model, *own[_ROW].itertuples(index=False, name=None))
-        if not by_chance and (first := seen.setdefault(values, run)) != run:
-            raise ValueError(f"runs {first} and {run} of {model} have the same values: one run entered twice")
+    rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")]
+    for model, own in rows.groupby("model", sort=False):
+        table = own.pivot_table("value", ["split", "epoch", "metric"], "run_id", sort=False)
+        counted = table.index.get_level_values("metric").str.contains("accuracy|mismatch|converged|auroc|steps|_max")
+        for first, run in itertools.combinations(table, 2):
+            if _one_run(table[first].to_numpy(), table[run].to_numpy(), counted):
+                raise ValueError(f"runs {first} and {run} of {model} have the same values: one run entered twice")
+
+
+def _one_run(first: np.ndarray, second: np.ndarray, counted: np.ndarray) -> bool:
+    """Whether most values that both have are the same to five digits, and that by no chance: three numbers are, or one
+    to its last bits, or one is the other rounded. Counts over images alone have to be all the same, three of them."""
+    apart = np.abs(first / second - 1)
+    real = np.isfinite(apart) & ~counted
+    found = (apart <= 5e-5) & (real if real.any() else counted)
+    if found.sum() <= real.sum() / 2 or not (real.any() or (found | ~np.isfinite(apart)).all()):
+        return False
+    short = [[v in (float(f"{v:.8g}"), float(np.float32(v))) for v in values[found]] for values in (first, second)]
+    sure = real.any() and ((apart[found] <= 1e-12).any() or short[0] != short[1])
+    return bool(sure or len({f"{value:.4g}" for value in first[found]}) > 2)
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
@@ -329,7 +337,7 @@ def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFra
     rows = frame.loc[(frame["metric"] == metric) & (frame["split"] == split), [*KEYS, "epoch", "value"]]
     for name in ("epoch", "seed"):
         values = rows[name] if rows[name].dtype == object else rows[name].drop_duplicates()
-        if len(bad := values[[not (_number(value) and value >= 0 and value % 1 == 0) for value in values]]):
+        if len(bad := values[[not _whole(value) for value in values]]):
             raise ValueError(f"{name} {bad.iloc[0]!r} of {metric} ({split}) is not a whole number")
     if len(twice := rows[rows.duplicated([*_RUN, "epoch"])]):
         run, epoch = twice.iloc[0][["run_id", "epoch"]]
@@ -350,6 +358,10 @@ def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFra
 
 def _number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _whole(value: Any) -> bool:
+    return _number(value) and value >= 0 and value % 1 == 0
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -393,10 +405,8 @@ def _phase(rows: bytes) -> pd.DataFrame:
     frame = pickle.loads(rows)
     ends = pd.concat([_tails(frame, metric, "train", "last") for metric in PHASE_METRICS])
     runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)
-    found = runs.agg(
-        value=("value", "min"), most=("value", "max"), known=("value", "count"), epochs=("epoch", "nunique")
-    ).reset_index()
+    found = runs.agg(value=("value", "min"), known=("value", "count"), epochs=("epoch", "nunique")).reset_index()
     value = found["value"].where((found["known"] == len(PHASE_METRICS)) & (found["epochs"] == 1))
-    if (found["most"] > 1 + 1e-9).any():
+    if (ends["value"] > 1 + 1e-9).any():
         raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
     return found[KEYS].assign(value=value, reached=value >= TERMINAL_ACCURACY)

@@ -76,10 +76,8 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     DataFrame with a row for each setting and model: value, half, seeds, and within_std, the mean of the within-run
     deviations.
     """
-    rows = []
-    for keys, group in runs.groupby([*SETTING, "model"], dropna=False, sort=False):
-        found = interval(group["value"])
-        rows.append((*keys, found.mean, found.half, found.n, group["std"].mean()))
+    cells = runs.groupby([*SETTING, "model"], dropna=False, sort=False)
+    rows = [(*keys, *interval(cell["value"]), cell["std"].mean()) for keys, cell in cells]
     return pd.DataFrame(rows, columns=[*SETTING, "model", "value", "half", "seeds", "within_std"])
 
 
@@ -266,8 +264,7 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
         "skipped": ("skipped", "steps", 100),
         "backward_not_converged": ("backward_not_converged", "steps", 100),
     }
-    solved = frame[frame["metric"] == "solver_converged"]["run_id"].unique()
-    frame = frame[frame["run_id"].isin(solved)]
+    frame = frame[frame["run_id"].isin(frame.loc[frame["metric"] == "solver_converged", "run_id"])]
     columns = {
         name: over_seeds(by_run(frame, metric, split)).set_index([*SETTING, "model"])["value"] * scale
         for name, (metric, split, scale) in wanted.items()

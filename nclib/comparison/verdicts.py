@@ -245,25 +245,21 @@ def _judged(
     found: Interval, claim: str | float | None, terminal: bool | None, equal: bool, within: float
 ) -> tuple[str, str]:
     """Word and remark, whatever the scale."""
-    if found.n < MIN_SEEDS:
-        return "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"
-    if terminal is None:
-        return "reported", "terminal phase not known"
-    if not terminal:
-        return "reported", "before the terminal phase"
-    if not np.isfinite(found.mean):
-        return "reported", "not measured"
-    if not found.varies and found.mean:
-        return "reported", "the same difference in every seed"
-    if not found.varies:
-        return "equal", "the same value in every seed"
-    if equal:
-        return "equal", f"within {100 * within:.0f} %"
-    if not found.side:
-        return "not significant", ""
-    if claim is None:
-        return found.side, ""
-    if claim in ("equal", 0):
-        return "reported", f"{found.side}, where {'equality is claimed' if claim else 'the printed difference is 0'}"
+    printed = "equality is claimed" if claim else "the printed difference is 0"
+    rules = (
+        (found.n < MIN_SEEDS, "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"),
+        (terminal is None, "reported", "terminal phase not known"),
+        (not terminal, "reported", "before the terminal phase"),
+        (not np.isfinite(found.mean), "reported", "not measured"),
+        (not found.varies and found.mean, "reported", "the same difference in every seed"),
+        (not found.varies, "equal", "the same value in every seed"),
+        (equal, "equal", f"within {100 * within:.0f} %"),
+        (not found.side, "not significant", ""),
+        (claim is None, found.side, ""),
+        (claim in ("equal", 0), "reported", f"{found.side}, where {printed}"),
+    )
+    for holds, word, remark in rules:
+        if holds:
+            return word, remark
     wanted = claim if isinstance(claim, str) else "higher" if claim > 0 else "lower"
     return "supported" if found.side == wanted else "contradicted", ""

@@ -18,9 +18,9 @@ def run(model, k_a, ratio, seed, factor, accuracy=0.5, trained=1.0):
     about |= {"seed": seed, "epoch": 40}
     train = {"accuracy_train_prior": trained, "accuracy_balanced": trained}
     rows = [about | {"split": "train", "metric": name, "value": value} for name, value in train.items()]
-    value = factor * (1 + 0.01 * seed * (model == "deq"))
+    value = factor * (1 + 0.01 * seed * (model == "deq")) * (1 + 0.1 * seed + 0.01 * (k_a or 0) + ratio / 1e4)
     rows += [about | {"split": "train", "metric": name, "value": value} for name in protocol.COLLAPSE]
-    accuracy += 0.001 * seed + 0.01 * (k_a or 0) + ratio / 1e5  # two runs are never equal in everything
+    accuracy += 0.001 * seed + 0.01 * (k_a or 0) + ratio / 1e5  # two runs are never equal
     return [*rows, about | {"split": "test", "metric": "accuracy_balanced", "value": accuracy}]
 
 
@@ -74,7 +74,7 @@ def test_equal_is_a_ratio_from_nine_to_eleven_tenths(deq, word):
     """Both ends: an interval up to ±0.1 in logarithms would end at 0.905 and at 1.105."""
     rows = frame((5, 100.0))
     mine = (rows["model"] == "deq") & (rows["metric"] == "nc1_pinv")
-    rows.loc[mine, "value"] = deq + 1e-4 * rows["seed"]
+    rows.loc[mine, "value"] *= (deq + 1e-4 * rows["seed"]) / (0.9 + 0.009 * rows["seed"])
     assert of(rows).set_index("metric")["verdict"]["nc1_pinv"] == word
 
 
