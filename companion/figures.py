@@ -28,7 +28,7 @@ def draw() -> None:
         os.environ["NCLIB_RESULTS"] = str(aside)
         names = [name for name in select(["neural_collapse"]) if not name.endswith("/your_own_cell")]
         drawn = [reproduce(names, train="never"), reproduce(["collapse", *LARGE], "full", [CIFAR10], train="finished")]
-    if not all(summary.ok for summary in drawn):
+    if not {row.status for summary in drawn for row in summary.rows} <= {"executed", "unchanged"}:
         raise SystemExit("not every notebook could be drawn; nothing was copied")
     _copy(aside / "quick", "quick")
     (large,) = (aside / "full/with").iterdir()

@@ -13,7 +13,7 @@ def reproduce(
     parameter: Settings = None,
     workers: Annotated[int | None, typer.Option(help="Runs trained at once; left out: one per GPU or core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Train on this Dask cluster: address or file.")] = None,
-    train: Annotated[str, typer.Option(help="missing, never (fail) or finished (draw what is there).")] = "missing",
+    train: Annotated[str, typer.Option(help="missing, never or finished (draw what is there).")] = "missing",
     force: Annotated[bool, typer.Option("--force", help="Execute unchanged notebooks as well.")] = False,
     site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
     largest: Annotated[bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale.")] = False,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from nclib.config import StoredConfig
+from nclib.config import RunConfig, StoredConfig
 from nclib.engine.experiments import told
+from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.reference import finished
 from nclib.engine.store import default_store
 from nclib.publish.claims import SUMMARY
@@ -45,13 +46,19 @@ class Task:
     needed: dict[str, StoredConfig]
     optional: dict[str, StoredConfig]
 
+    @property
+    def drawable(self) -> bool:
+        """Whether a pair of networks is there, if the notebook draws those that are."""
+        networks = [config for config in self.optional.values() if isinstance(config, RunConfig)]
+        return not self.optional or bool(finished_pairs([one for one in networks if one.model.kind in PAIR]))
+
 
 @dataclass(frozen=True)
 class Row:
     """How one notebook went."""
 
     notebook: str
-    status: Literal["executed", "unchanged", "failed"]
+    status: Literal["executed", "unchanged", "not drawn", "failed"]
     message: str = ""
 
 

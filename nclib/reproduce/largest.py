@@ -10,7 +10,6 @@ from typing import Any
 
 from nclib.config import ConfigError, RunConfig
 from nclib.engine.outline import images_of, scale_of
-from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.profiles import get_profile
 from nclib.engine.reference import finished
 from nclib.publish.notebooks import select
@@ -45,13 +44,10 @@ def _there(name: str, scale: dict[str, Any]) -> dict[str, str] | None:
     except ConfigError:  # a notebook without these parameters, or without these data
         return None
     configs = task.needed | task.optional
-    networks = [config for config in configs.values() if isinstance(config, RunConfig)]
-    if task.optional:
-        enough = bool(finished_pairs([config for config in networks if config.model.kind in PAIR]))
-    else:
-        enough = bool(configs) and len(finished(configs)) == len(configs)
+    enough = configs and task.drawable and len(finished(task.needed)) == len(task.needed)
     if not enough or not set(scale["parameters"]) <= set(task.values):
         return None
+    networks = [config for config in configs.values() if isinstance(config, RunConfig)]
     images = " and ".join(dict.fromkeys(map(images_of, configs.values())))
     return {"images": images, "scale": scale_of(networks) if networks else ""}
 

@@ -38,8 +38,8 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        """Whether every notebook is there."""
-        return all(row.status in ("executed", "unchanged") for row in self.rows)
+        """Whether no notebook failed."""
+        return all(row.status != "failed" for row in self.rows)
 
 
 def reproduce(
@@ -63,8 +63,8 @@ def reproduce(
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
     workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core.
-    train : "never" fails the notebooks whose runs are neither stored nor among the reference results; "finished" draws
-        those of `DRAW_A_PART` from the runs that are there, and fails one that has none.
+    train : "never" leaves out the notebooks whose runs are neither stored nor among the reference results; "finished"
+        draws those of `DRAW_A_PART` from the runs that are there, too, and leaves out one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
     echo : receives each line that is said.
@@ -90,14 +90,17 @@ def reproduce(
         stored = plan["state"] == "stored"
         said = other_parameters.in_words(profile, others)
         echo(f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
-        with Drawing(tasks, profile, force, echo) as drawing:
-            if train == "missing":
-                failed = _train(configs, list(plan.index[~stored]), (workers, scheduler), drawing, echo)
-            else:
-                failed = dict.fromkeys(plan.index[plan["state"] == "missing"], f"--train {train} forbids training it")
+        missing = set(plan.index[plan["state"] == "missing"])
+        left = [task for task in tasks if train != "missing" and (missing & task.needed.keys() or not task.drawable)]
+        with Drawing([task for task in tasks if task not in left], profile, force, echo) as drawing:
+            lacking = list(plan.index[~stored])
+            failed = _train(configs, lacking, (workers, scheduler), drawing, echo) if train == "missing" else {}
             rows = drawing.finish(failed)
         for row in [row for row in rows if row.message]:
             echo(f"{row.status}: {row.notebook}: {row.message}")
+        rows += [Row(task.name, "not drawn") for task in left]
+        if left:
+            echo(f"not drawn, as runs of theirs are missing: {', '.join(task.name for task in left)}")
         unchanged = sum(row.status == "unchanged" for row in rows)
         took = duration(time.monotonic() - clock)
         echo(f"{took} in all, {unchanged} of {len(rows)} notebooks unchanged; results are in {paths.results(profile)}")

@@ -77,8 +77,6 @@ TRAIN = ("train", "--profile", "smoke", "--model", "deq")
         ("measure", "my_cells:load"),
         ("reproduce", "--list"),
         ("certify", "thm_b3"),
-        pytest.param(("reproduce", "fig3", "--profile", "smoke", "--workers", "2"), marks=pytest.mark.slow),
-        pytest.param(("reproduce", "fig1", "--profile", "smoke", "--workers", "1"), marks=pytest.mark.slow),
         pytest.param(
             ("reproduce", "your_own_cell", "-p", "cell=my_cells:Cell", "--profile", "smoke", "--workers", "2"),
             marks=pytest.mark.slow,

@@ -43,8 +43,9 @@ def test_pictures_and_tables_are_copied_without_training_and_the_pages_filled(dr
         assert image.mode == "P"
 
 
-def test_nothing_is_copied_where_a_notebook_fails(drawn):
-    drawn[1][1] = "failed"
+@pytest.mark.parametrize("status", ["failed", "not drawn"])
+def test_nothing_is_copied_where_a_notebook_is_not_there(drawn, status):
+    drawn[1][1] = status
     with pytest.raises(SystemExit, match="nothing was copied"):
         figures.draw()
     assert not any(file.stat().st_size for file in drawn[2])

@@ -115,14 +115,6 @@ def test_is_listed_in_the_readme_of_the_notebooks(name):
     assert f"`{name}`" in (paths.notebooks() / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """One results folder for all notebooks, which share runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("results")))
-        yield paths.results("smoke")
-
-
 NEED_A_SCALE = words.EXPERIMENTS.keys() - {"reported", "not run"}
 
 
@@ -138,8 +130,9 @@ def strange_verdicts(table):
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])
-def test_runs_in_smoke_size(name, smoke, monkeypatch):
-    monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
+def test_runs_in_smoke_size(name, shared, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(shared / "results"))  # one for all notebooks, which share runs
+    smoke = paths.results("smoke")
     monkeypatch.chdir(paths.notebooks())
     if name == "neural_collapse/collapse":  # it draws what others have trained
         nclib.ensure_runs(companion.experiment("neural_collapse/equilibrium_or_cell", "smoke"))

@@ -5,7 +5,7 @@ import time
 
 import pandas as pd
 import pytest
-from reproduction import DRAW, figure, run_of, write_notebook
+from reproduction import DRAW, figure, run_of, runs_of_seeds, write_notebook
 
 from nclib import data
 from nclib.config import ConfigError
@@ -54,14 +54,19 @@ def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
     assert bench.reproduce().ok and bench.trained[run_of(1)] == 1
 
 
-def test_never_training_uses_what_is_there(bench):
-    figure("neural_collapse/fig1")
-    figure("neural_collapse/fig2")
+def test_never_training_draws_what_is_there_lists_the_others_and_fails_for_what_is_broken(bench, monkeypatch):
+    monkeypatch.setitem(reproduce.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig9", "neural_collapse/fig2")
+    bench.wanted["neural_collapse/fig2"] = runs_of_seeds([2])
+    for name in ("fig1", "fig2", "fig9"):
+        figure(f"neural_collapse/{name}")
     bench.reproduce("fig1")
     bench.trained.clear()
     summary = bench.reproduce(train="never")
-    assert [row.status for row in summary.rows] == ["unchanged", "failed"] and not bench.trained
-    assert "--train never" in summary.rows[1].message
+    assert [row.status for row in summary.rows] == ["unchanged", "not drawn", "not drawn"] and not bench.trained
+    assert "not drawn, as runs of theirs are missing: neural_collapse/fig2, neural_collapse/fig9" in bench.said
+    assert summary.ok and not any("failed" in line for line in bench.said)
+    write_notebook("walkthrough/01", "1 / 0")
+    assert not bench.reproduce(train="never").ok and any("failed: walkthrough/01: Zero" in line for line in bench.said)
 
 
 def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch):
@@ -72,8 +77,8 @@ def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch)
     shutil.rmtree(default_store().root / run_of(0))
     bench.trained.clear()
     first, again = (bench.reproduce(train="finished").rows for _ in range(2))
-    assert [row.status for row in first] == ["failed", "executed"]
-    assert again[1].status == "unchanged" and not bench.trained
+    assert [row.status for row in first] == ["executed", "not drawn"]
+    assert again[0].status == "unchanged" and not bench.trained
     assert bench.reproduce("fig2").rows[0].status == "executed"
 
 
