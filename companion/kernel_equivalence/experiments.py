@@ -55,3 +55,4 @@ def _fig3(profile: Profile) -> list[StoredConfig]:
 
 
 EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {"kernel_equivalence/fig3": _fig3}
+PARTS = [("kernel_equivalence", "Ling et al.: equivalent kernels")]

@@ -182,7 +182,9 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "walkthrough/08_reading_a_table": lambda profile: _step(profile, 5, 100),
 }
 
-# What `nclib.reproduce` does with these notebooks, see `FIRST`, `DRAWN_AS_FAR_AS_THERE` and `DRAW_A_PART` there.
+# What nclib asks of a paper beside its experiments: headings of its folders (`nclib.publish.notebooks`), and what is
+# drawn first or in part (`nclib.reproduce`).
+PARTS = [("walkthrough", "The course"), ("neural_collapse", "Sun & Shi: neural collapse")]
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 DRAWN_AS_FAR_AS_THERE = [("neural_collapse/collapse", "neural_collapse/equilibrium_or_cell")]
 DRAW_A_PART = [name for name in EXPERIMENTS if name.partition("/")[2].startswith(("table", "fig", "scorecard"))]

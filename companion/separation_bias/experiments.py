@@ -119,3 +119,4 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "separation_bias/fig6": _where_networks_look,
     "separation_bias/verdicts": lambda profile: regression_runs("verdicts", profile) + _where_networks_look(profile),
 }
+PARTS = [("separation_bias", "Wu et al.: separation and bias")]

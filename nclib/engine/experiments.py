@@ -20,9 +20,9 @@ def known() -> dict[str, Callable[[Profile], list[StoredConfig]]]:
 
 
 def told(name: str) -> list[Any]:
-    """What the papers list under a name beside their experiments: ``FIRST``, ``DRAW_A_PART``."""
-    modules = [import_module(paper.module) for paper in plugins.added("experiments").values()]
-    return [one for module in modules for one in getattr(module, name, ())]
+    """What the papers list under a name beside their experiments, such as ``PARTS``, the main paper first."""
+    papers = sorted(plugins.added("experiments").values(), key=lambda paper: paper.name != MAIN_PAPER)
+    return [one for paper in papers for one in getattr(import_module(paper.module), name, ())]
 
 
 def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[StoredConfig]:

@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from nclib.config import ConfigError, suggest
-from nclib.engine.experiments import MAIN_PAPER
+from nclib.engine.experiments import MAIN_PAPER, told
 from nclib.system import paths
 
-PARTS = {
-    "walkthrough": "The course",
-    "neural_collapse": "Sun & Shi: neural collapse",
-    "kernel_equivalence": "Ling et al.: equivalent kernels",
-    "separation_bias": "Wu et al.: separation and bias",
-}
+PARTS = dict(told("PARTS"))
 """Folders of notebooks in reading order, and their headings; other folders follow under their own names."""
 
 _SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
