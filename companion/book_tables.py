@@ -149,7 +149,8 @@ def _beyond() -> str:
     """The rows on digits that were to decide, and those with a significant difference."""
     card = read("tables/scorecard-quick")
     chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
-    shown = card[chosen].assign(difference=card["regenerated"].astype(float), half=card["interval"].astype(float))
+    shown = card[chosen].astype({"regenerated": float, "interval": float})
+    shown = shown.rename(columns={"regenerated": "difference", "interval": "half"})
     rows = [[row["item"], _difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
     return table(["", "difference", "verdict"], rows)
 
