@@ -76,9 +76,9 @@ class DEQ(nn.Module, Generic[Returned]):
         fixed number of steps, so that a solver given with them is refused.
     z0 : start where none is given in the call: "x" (then one step is the explicit block cell(x, x)), "zeros", or a
         function of x that returns a tensor (B, *) or a tuple of them.
-    allow_live : accept BatchNorm, dropout, DropPath and their kin in training mode inside the cell. They make f another map at each
-        call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
-        refused without it, in the backward pass too; those inside a plain callable, and a call of
+    allow_live : accept BatchNorm, dropout, DropPath and their kin in training mode inside the cell. They make f another
+        map at each call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input.
+        Modules are refused without it, in the backward pass too; those inside a plain callable, and a call of
         torch.nn.functional.dropout, cannot be seen.
     eval_solver : takes the place of ``solver`` in evaluation mode, ``layer.eval()``; None changes nothing. The mode
         decides which solver is used and nothing else: gradients are recorded whenever torch records them. A backward

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
@@ -544,3 +545,30 @@ def test_a_module_with_two_names_is_measured_once_and_by_either_name():
         alone = nc.measure(net, batches(x), name)
         assert values(alone, name)["nc1_cdnv"] == values(table, "stage.1")["nc1_cdnv"]
     assert torch.equal(nc.features(net, batches(x), classifier="out").w, net.head.weight)
+
+
+class Cosine(nn.Linear):
+    def forward(self, h):
+        return F.linear(F.normalize(h), F.normalize(self.weight))
+
+
+class Scaled(nn.Linear):
+    def forward(self, h):
+        return 3 * super().forward(h)
+
+
+class Prototypes(nn.Embedding):
+    def forward(self, h):
+        return -torch.cdist(h, self.weight)
+
+
+HEADS = [lambda: Cosine(6, K), lambda: Scaled(6, K), lambda: Prototypes(K, 6), lambda: weight_norm(nn.Linear(6, K))]
+
+
+@pytest.mark.parametrize("make", HEADS)
+def test_a_classifier_that_is_no_linear_map_of_the_features_is_told(cnn, make):
+    cnn.head = make()
+    told = pytest.warns(UserWarning, match="'head' does not give h Wᵀ [+] b")
+    with contextlib.nullcontext() if hasattr(cnn.head, "parametrizations") else told:
+        nc.measure(cnn, batches(IMAGES), classifier="head")
+    nc.measure(cnn, batches(IMAGES), classifier=None)
