@@ -206,13 +206,17 @@ def pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     environment, context = worker_environment(), multiprocessing.get_context("spawn")
     with processes.environment_restored(environment):
         os.environ |= environment
-        made = concurrent.futures.ProcessPoolExecutor(workers, context, processes.be_worker)
+        started = context.Event()
+        made = concurrent.futures.ProcessPoolExecutor(workers, context, processes.be_worker, (started,))
         try:
             yield made
         finally:
             for process in list((made._processes or {}).values()):  # from Python 3.14 on: kill_workers
                 process.kill()
             made.shutdown(cancel_futures=True)
+        if made._broken and not started.is_set():
+            said = 'no process could start, each of which runs the script first: write if __name__ == "__main__": above'
+            raise ConfigError(f"{said} what trains, and indent that")
 
 
 def worker_environment() -> dict[str, str]:
