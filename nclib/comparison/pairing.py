@@ -202,9 +202,8 @@ def _check_columns(frame: pd.DataFrame) -> None:
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
         raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
     if len(bad := [count for count in frame["K_A"].dropna().drop_duplicates() if not _number(count)]):
-        raise ValueError(
-            f"K_A {bad[0]!r} is not a number, the count of majority classes; leave it missing for balanced data"
-        )
+        said = "is not a number, the count of majority classes; leave it missing for balanced data"
+        raise ValueError(f"K_A {bad[0]!r} {said}")
     if not (pd.to_numeric(frame["R"], errors="coerce") >= 1).all():
         raise ValueError("R, images of a majority class over those of a minority class, is a number of at least 1")
     if frame["dataset"].isna().any():

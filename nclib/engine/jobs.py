@@ -88,11 +88,8 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
         warnings.simplefilter("always")
         checkpoint = store.checkpoint(run_id(config))
         if isinstance(config, RunConfig):
-            here = provenance.capture(on)
-            session = lambda: here | {"cost": cost.as_dict()}  # noqa: E731
-            result = training.train(
-                config, device=on, checkpoint=checkpoint, progress=progress, log=log, session=session
-            )
+            here, options = provenance.capture(on), {"checkpoint": checkpoint, "progress": progress, "log": log}
+            result = training.train(config, device=on, session=lambda: here | {"cost": cost.as_dict()}, **options)
         else:
             result = config.execute(Job(store, base, on, progress, checkpoint))
         train = getattr(config, "train", None)

@@ -237,15 +237,15 @@ class Reader:
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
-        choices = {layer: layer._on_failure for layer in self.solved}
+        choices = {layer: layer.on_failure for layer in self.solved}
         self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
         for layer in choices:
-            layer._on_failure = "ignore"
+            layer.on_failure = "ignore"
         try:
             yield
         finally:
             for layer, choice in choices.items():
-                layer._on_failure = choice
+                layer.on_failure = choice
             for name, parts in self.residuals.items():
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
