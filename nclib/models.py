@@ -325,10 +325,8 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
             return OwnNetwork(_own(cfg, 3 * seed, num_classes, in_channels, width=cfg.width), num_classes, cfg)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
-        need = f"a simplex ETF of {num_classes} classes needs {num_classes - 1}"
-        raise ConfigError(
-            f"width={cfg.width} gives {dim} features; {need}: use width={-(-(num_classes - 1) // 8)} or more"
-        )
+        need = f"a simplex ETF of {num_classes} classes needs {num_classes - 1}: use"
+        raise ConfigError(f"width={cfg.width} gives {dim} features; {need} width={-(-(num_classes - 1) // 8)} or more")
     # construction draws from the global generator: fork it, so that callers' random state stays theirs
     with forked():
         block = _block(cfg, dim, 3 * seed + 1)
@@ -372,13 +370,10 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{cfg.own_code} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
-            if whole and not torch.allclose(
-                _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()(x), model.classifier(value), atol=1e-4
-            ):
-                said = (
-                    f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the logits"
-                )
-                raise ConfigError(f"{said}; or its initial weights do not follow from PyTorch's random state")
+            again = _own(cfg, 0, num_classes, image[0], width=cfg.width).eval() if whole else None
+            if whole and not torch.allclose(again(x), model.classifier(value), atol=1e-4):
+                said = f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
+                raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
             model.train()(images)
         except ConfigError:
             raise

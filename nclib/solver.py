@@ -316,12 +316,8 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:  # as the rows that are solved leave
-            said = (
-                f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to "
-            )
-            error.add_note(
-                f"{said}the rows go into args, which follow: args=(tensor,); close over what all rows share."
-            )
+            said = f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong "
+            error.add_note(f"{said}to the rows go into args, which follow: args=(tensor,); close over what all share.")
         raise
     return fz
 

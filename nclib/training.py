@@ -270,11 +270,9 @@ class _Trainer:
             out = f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
             raise self._diverged(f"in epoch {epoch} at rate {rate:g} the loss was {overall['loss']:g}, {out}")
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
-            said = (
-                f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps (of "
-            )
-            said += "gradient method 'reversible' fewer steps), or use gradient method 'phantom'"
-            warnings.warn(said, BackwardNotConverged, stacklevel=3)
+            said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps "
+            more = "(of gradient method 'reversible' fewer steps), or use gradient method 'phantom'"
+            warnings.warn(said + more, BackwardNotConverged, stacklevel=3)
         self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 

@@ -23,14 +23,7 @@ from nclib.engine.store import Checkpoint, RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    [
-        "pytest",
-        "nclib.engine.runs",
-        "nclib.reproduce.reproduce",
-        "nclib.cli.app",
-        "sklearn.datasets",
-        "torch._inductor",
-    ]
+    ["pytest", "nclib.engine.runs", "nclib.reproduce.reproduce", "nclib.cli.app", "sklearn.datasets", "torch._inductor"]
 )
 
 

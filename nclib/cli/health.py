@@ -21,7 +21,6 @@ def verify() -> None:
     typer.echo("\nhere − reference of accuracies, log(here/reference) of other metrics; shift is the mean over runs")
     print_frame(shifts.round(4))
     sound = bool(shifts["ok"].all())
-    typer.echo(
-        "\nsound: the reference is reproduced" if sound else "\nbroken install: other results than the reference"
-    )
+    said = "sound: the reference is reproduced" if sound else "broken install: other results than the reference"
+    typer.echo(f"\n{said}")
     raise typer.Exit(0 if sound else 1)

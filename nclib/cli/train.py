@@ -24,7 +24,6 @@ def train(
     from nclib.engine import builders, jobs
     from nclib.engine.reference import load_run
     from nclib.engine.runs import ensure_runs
-    from nclib.engine.store import default_store
     from nclib.engine.verification import FLOORS, final_values
     from nclib.publish import captions
     from nclib.system.terminal import progress_bar
@@ -35,8 +34,6 @@ def train(
     jobs.check_runs([config])
     typer.echo(f"run {run_id(config)}")
     typer.echo(captions.describe_runs([config]))
-    if default_store().has(run_id(config)):
-        typer.echo("stored already, nothing to train")
     with progress_bar("training") as progress:
         ensure_runs([config], progress=progress, device=device)
     run = load_run(config)

@@ -102,17 +102,9 @@ class PostHocConfig(StoredConfig):
     def needs(self) -> RunConfig:
         return self.base
 
-    @property
-    def data(self) -> DataConfig:
-        return self.base.data
-
-    @property
-    def model(self) -> ModelConfig:
-        return self.base.model
-
-    @property
-    def train(self) -> TrainConfig:
-        return self.base.train
+    data = property(lambda self: self.base.data)
+    model = property(lambda self: self.base.model)
+    train = property(lambda self: self.base.train)
 
 
 def run_id(config: StoredConfig) -> str:

@@ -239,9 +239,8 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
     done, total = int(own.converged.sum()), len(own.converged)
     steps = own.steps.cpu().double().quantile(torch.tensor([0, 0.5, 0.9, 1], dtype=torch.float64)).tolist()
     lost, worst = int((~own.residual.isfinite()).sum()), float(own.residual.max())
-    says = (
-        f"{done} of {total} rows reach {tol:g}, the median in {steps[1]:.0f} steps; the worst residual is {worst:.1e}."
-    )
+    says = f"{done} of {total} rows reach {tol:g}, the median in {steps[1]:.0f} steps; "
+    says += f"the worst residual is {worst:.1e}."
     numbers = {"rows": total, "rows_converged": done, "rows_never_finite": lost, "tol": tol, "worst_residual": worst}
     quantiles = dict(zip(("least", "median", "90 %", "most"), steps, strict=True))
     by_step = {"evaluations": quantiles, "residual_worst": own.trace.amax(1).tolist()}

@@ -86,7 +86,7 @@ class DEQ(nn.Module, Generic[Returned]):
     return_solution : False returns z* alone, so that the layer stands in ``nn.Sequential``.
     on_failure : what happens when a solve misses its tolerance for some row, forward or backward, in training and
         evaluation: "warn" once with ``ForwardNotConverged`` and once with ``BackwardNotConverged``, "raise" them, or
-        "ignore" it. Set ``layer.on_failure = "warn"`` again to be warned again.
+        "ignore" it. Write ``layer.told.clear()`` to be warned again.
 
     Raises
     ------
@@ -203,19 +203,11 @@ class DEQ(nn.Module, Generic[Returned]):
         if not callable(z0) and z0 not in ("x", "zeros"):
             raise ValueError(f"z0={z0!r}: allowed are 'x', 'zeros' and a function of x that returns the start")
         self.z0, self.allow_live, self.return_solution = z0, allow_live, return_solution
-        self.on_failure = on_failure
+        if on_failure not in get_args(OnFailure):
+            raise ValueError(f"on_failure={on_failure!r}: allowed are 'warn', 'raise' and 'ignore'")
+        self.on_failure, self.told = on_failure, set()
         self.last_solution: Solution | None = None
         self.last_backward: Solution | None = None
-
-    @property
-    def on_failure(self) -> OnFailure:
-        return self._on_failure
-
-    @on_failure.setter
-    def on_failure(self, choice: OnFailure) -> None:
-        if choice not in get_args(OnFailure):
-            raise ValueError(f"on_failure={choice!r}: allowed are 'warn', 'raise' and 'ignore'")
-        self._on_failure, self._told = choice, set()
 
     def forward(self, x, z0=None, args=(), solver=None, gradient=None, at=None):  # typed as __call__ above
         call = _call_eager if torch.compiler.is_compiling() else DEQ._call
@@ -244,9 +236,8 @@ class DEQ(nn.Module, Generic[Returned]):
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
         original = uncompiled(self.cell)
         if isinstance(gradient, Reversible):
-            y, z, solution = reversible(
-                original if parts is None else parts.wrap(original), parts, gradient, start, *rows
-            )
+            plain = original if parts is None else parts.wrap(original)
+            y, z, solution = reversible(plain, parts, gradient, start, *rows)
             states, failed = [solution.value], 0
         else:
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
@@ -279,14 +270,12 @@ class DEQ(nn.Module, Generic[Returned]):
 
     def _tell(self, kind: type[RuntimeWarning], why: Callable[[], str]) -> None:
         """Say why a solve failed, if it did and nobody has said so before."""
-        if self.on_failure == "ignore" or (self.on_failure == "warn" and kind in self._told):
+        if self.on_failure == "ignore" or (self.on_failure != "raise" and kind in self.told) or not (message := why()):
             return
-        message = why()
-        if message and self.on_failure == "raise":
+        if self.on_failure == "raise":
             raise kind(message)
-        if message:
-            self._told.add(kind)
-            warnings.warn(message, kind, stacklevel=6)
+        self.told.add(kind)
+        warnings.warn(message, kind, stacklevel=6)
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""

@@ -88,11 +88,8 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
         warnings.simplefilter("always")
         checkpoint = store.checkpoint(run_id(config))
         if isinstance(config, RunConfig):
-            here = provenance.capture(on)
-            session = lambda: here | {"cost": cost.as_dict()}  # noqa: E731
-            result = training.train(
-                config, device=on, checkpoint=checkpoint, progress=progress, log=log, session=session
-            )
+            here, options = provenance.capture(on), {"checkpoint": checkpoint, "progress": progress, "log": log}
+            result = training.train(config, device=on, session=lambda: here | {"cost": cost.as_dict()}, **options)
         else:
             result = config.execute(Job(store, base, on, progress, checkpoint))
         train = getattr(config, "train", None)
@@ -206,13 +203,17 @@ def pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     environment, context = worker_environment(), multiprocessing.get_context("spawn")
     with processes.environment_restored(environment):
         os.environ |= environment
-        made = concurrent.futures.ProcessPoolExecutor(workers, context, processes.be_worker)
+        started = context.Event()
+        made = concurrent.futures.ProcessPoolExecutor(workers, context, processes.be_worker, (started,))
         try:
             yield made
         finally:
             for process in list((made._processes or {}).values()):  # from Python 3.14 on: kill_workers
                 process.kill()
             made.shutdown(cancel_futures=True)
+        if made._broken and not started.is_set():
+            said = 'no process could start, each of which runs the script first: write if __name__ == "__main__": above'
+            raise ConfigError(f"{said} what trains, and indent that")
 
 
 def worker_environment() -> dict[str, str]:

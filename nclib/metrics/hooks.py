@@ -123,17 +123,17 @@ class Reader:
         if callable(pool) and (x.ndim != 2 or (name in self.pools and not self.found)):
             h = pool(x)
         elif len(x) == self.size and x.ndim > 1 and x.is_floating_point():
-            h = x.flatten(1) if x.ndim == 2 or pool == "flatten" else self._vectors(x, pool, module, said)
+            h = x.flatten(1) if x.ndim == 2 or pool == "flatten" else self._vectors(x, pool, name, module, said)
         else:
             h = x
         if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
             raise ValueError(f"{said}, and not features of {self.size} samples: pass a pool that returns (B, d)")
         return h.clone()
 
-    def _vectors(self, x: Tensor, pool: str, module: nn.Module, said: str) -> Tensor:
-        key = module, x.shape[1:]
+    def _vectors(self, x: Tensor, pool: str, name: str, module: nn.Module, said: str) -> Tensor:
+        key = name, x.shape[1:]
         if key not in self.last:
-            self.last[key] = features_last(x, module, self.model)
+            self.last[key] = features_last(x, module, self.model, name not in self.modules)
         if (last := self.last[key]) is None:
             form = "(B, C, …), (B, …, D) or (T, B, D)"
             raise ValueError(f"{said}, which may be {form}: pass a function as its pool that returns (B, d)")
@@ -156,13 +156,17 @@ class Reader:
         elif self.head not in self.calls:
             raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
         else:
-            logits, (given, _, *before) = self._predicted(self.calls[self.head], returned, first)
+            logits, (given, own, *before) = self._predicted(self.calls[self.head], returned, first)
+            if first and given.ndim == own.ndim == 2 and not _is_linear(self.modules[self.head], given, own):
+                said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: NC0, NC2 and NC3 of its weight"
+                more = "are not those of the map, as of a cosine or scaled classifier; classifier=None leaves them out"
+                warnings.warn(f"{said} {more}", stacklevel=2)
             outputs = self._outputs(*before)
             if self.found or not self.pools:
-                own = f"{self.head}.input"
-                outputs[own] = self._pooled(given, self.pool, own, self.modules[self.head])
-                for name in [name for name, h in outputs.items() if name != own and h.shape == outputs[own].shape]:
-                    sizes = torch.stack([outputs[name] - outputs[own], outputs[own]]).abs().amax(1)
+                last = f"{self.head}.input"
+                outputs[last] = self._pooled(given, self.pool, last, self.modules[self.head])
+                for name in [name for name, h in outputs.items() if name != last and h.shape == outputs[last].shape]:
+                    sizes = torch.stack([outputs[name] - outputs[last], outputs[last]]).abs().amax(1)
                     self.apart[name] = torch.maximum(sizes, self.apart.get(name, sizes))
         if first:
             self.names = set(outputs if self.found or not self.pools else self.pools)
@@ -233,15 +237,15 @@ class Reader:
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
-        choices = {layer: layer._on_failure for layer in self.solved}
+        choices = {layer: layer.on_failure for layer in self.solved}
         self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
         for layer in choices:
-            layer._on_failure = "ignore"
+            layer.on_failure = "ignore"
         try:
             yield
         finally:
             for layer, choice in choices.items():
-                layer._on_failure = choice
+                layer.on_failure = choice
             for name, parts in self.residuals.items():
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
@@ -310,6 +314,16 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from tensors(part)
+
+
+def _is_linear(head: nn.Module, h: Tensor, out: Tensor) -> bool:
+    """Whether the classifier gave h Wᵀ + b, to within half precision; a bias may have any name."""
+    w, bias = head.weight.flatten(1).float(), getattr(head, "bias", None)
+    if w.shape[1] != h.shape[1]:
+        return False
+    rest = out.float() - h.float() @ w.T
+    rest = rest - (bias if isinstance(bias, Tensor) else 0 if hasattr(head, "bias") else rest.mean(0))
+    return not (rest.abs() > 0.02 * out.abs().max()).any()  # NaN is told elsewhere
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

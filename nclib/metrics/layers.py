@@ -12,9 +12,11 @@ _NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.Identi
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module under all of its names; what torch.compile wrapped goes by the name of the wrapper."""
-    named = model.named_modules(remove_duplicate=False)
-    return {".".join(part for part in name.split(".") if part != "_orig_mod"): module for name, module in named}
+    """Every module under all of its names, but for what computes a parametrised weight; what torch.compile wrapped goes
+    by the name of the wrapper."""
+    named = [(name.split("."), module) for name, module in model.named_modules(remove_duplicate=False)]
+    named = [(parts, module) for parts, module in named if "parametrizations" not in parts]
+    return {".".join(part for part in parts if part != "_orig_mod"): module for parts, module in named}
 
 
 def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
@@ -73,7 +75,7 @@ def blocks_of(model: nn.Module) -> list[str]:
 
 
 def _is_single(module: nn.Module) -> bool:
-    return next(module.children(), None) is None
+    return not module._modules.keys() - {"parametrizations"}
 
 
 def _has_weight(layer: nn.Module) -> bool:

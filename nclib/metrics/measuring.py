@@ -117,7 +117,8 @@ def measure(
     -----
     UserWarning
         A layer that was not named, but found, is left out; ``keep`` is too small, or a layer too wide; the network's
-        output does not follow from that of its classifier: rows change their order, or other layers enter it; an
+        output does not follow from that of its classifier: rows change their order, or other layers enter it; the
+        classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; an
         equilibrium layer (``DEQ``) did not converge on some of the rows; a layer has fewer than K − 1 dimensions, where
         no simplex exists.
 

@@ -1,5 +1,7 @@
 """How what a layer gives becomes one vector for each sample."""
 
+from collections.abc import Iterable
+
 from torch import Tensor, nn
 
 # Where modules have the sizes of axis 1, and of the last.
@@ -22,32 +24,47 @@ def vectors(x: Tensor, pool: str, last: bool) -> Tensor:
     return x[:, 0] if pool == "cls" and x.ndim == 3 else x.flatten(1, -2).mean(1)
 
 
-def features_last(x: Tensor, layer: nn.Module, network: nn.Module) -> bool | None:
+def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> bool | None:
     """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
-    blocks around it, the nearest first, else by the number of axes; None where that is not clear."""
+    blocks around it, the nearest first, else by the number of axes. None where that is not clear, or where the module
+    before gives the size of the other axis, as one of the two is a coincidence; of a map that has sizes of modules
+    around on both axes that module decides."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
         return None
-    around = [part for part in network.modules() if layer in part.modules()]
+    around, before = (
+        [part for part in network.modules() if layer in part.modules()],
+        _before(x, layer, network, entered),
+    )
     for part in (layer, *reversed(around)):
-        first, last = _shown(x, part)
+        first, last = (any(x.shape[axis] in _sizes(each)[axis] for each in part.modules()) for axis in (1, -1))
         if first != last:
-            return last
-        if first:  # a map whose width is by chance that of some linear layer stays a map
-            return None if part is layer or x.ndim == 3 or x.shape[1] == x.shape[-1] else False
+            return last if before in (None, last) else None
+        if first:
+            return None if part is layer or x.ndim == 3 else before
     return None if x.ndim == 3 and any(isinstance(part, nn.Conv1d) for part in network.modules()) else x.ndim == 3
 
 
-def _shown(x: Tensor, within: nn.Module) -> tuple[bool, bool]:
-    """Whether a module has the size of axis 1 as its channels, and that of the last axis as its features."""
-    first, last = (any(x.shape[axis] in _sizes(part)[axis] for part in within.modules()) for axis in (1, -1))
-    return first, last
+def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> bool | None:
+    """Whether the last axis, and not axis 1, has the size that the module gives which comes before what a layer returns
+    or, ``entered``, is given."""
+    modules = list(network.modules())
+    inside = 0 if entered else len(list(layer.modules()))
+    for part in reversed(modules[: modules.index(layer) + inside]):
+        if sizes := _named(part, [name for name in _CHANNELS + _FEATURES if not name.startswith("in_")]):
+            first, last = x.shape[1] in sizes, x.shape[-1] in sizes
+            return None if first == last else last
+    return None
 
 
 def _sizes(part: nn.Module) -> dict[int, set[int]]:
     """The sizes that a module takes or gives on axis 1 and on the last. By torch's convention one whose name ends with
     1d, 2d or 3d has channels first, as a LayerNorm2d."""
-    channels, features = ({getattr(part, name, None) for name in names} for names in (_CHANNELS, _FEATURES))
-    features = {size[0] if isinstance(size, tuple) and len(size) == 1 else size for size in features}
+    channels, features = _named(part, _CHANNELS), _named(part, _FEATURES)
     if type(part).__name__.endswith(("1d", "2d", "3d")):
         return {1: channels | features, -1: set()}
     return {1: channels, -1: features}
+
+
+def _named(part: nn.Module, names: Iterable[str]) -> set[int]:
+    sizes = (getattr(part, name, None) for name in names)
+    return {size[0] if isinstance(size, tuple) and len(size) == 1 else size for size in sizes} - {None}

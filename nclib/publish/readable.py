@@ -7,20 +7,9 @@ import pandas as pd
 
 from nclib.publish.claims import LABELS, VERDICT_COLUMNS
 
-NAMES = {
-    "half": "± 95 %",
-    "interval": "± 95 %",
-    "arm_value": "DEQ",
-    "deq": "DEQ",
-    "explicit": "ResNet-18",
-    "value": "the other",
-    "model": "compared with",
-    "detectable": "detectable difference",
-    "lower_in": "lower in",
-    "settings_found": "settings",
-    "printed": "the paper",
-    "regenerated": "found",
-}
+NAMES = {"half": "± 95 %", "interval": "± 95 %", "arm_value": "DEQ", "deq": "DEQ", "explicit": "ResNet-18"}
+NAMES |= {"value": "the other", "model": "compared with", "detectable": "detectable difference"}
+NAMES |= {"lower_in": "lower in", "settings_found": "settings", "printed": "the paper", "regenerated": "found"}
 """Columns that readers call by another name."""
 
 _WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R")

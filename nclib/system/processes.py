@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -22,11 +23,12 @@ def environment_restored(names: Iterable[str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def be_worker() -> None:
-    """Begin a worker: it ends with the process that started it, which is also the one that answers Ctrl-C, sent to all
-    by a terminal."""
+def be_worker(started: Any) -> None:
+    """Begin a worker, and say so: it ends with the process that started it, which is also the one that answers Ctrl-C,
+    sent to all by a terminal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     follow_parent()
+    started.set()
 
 
 def follow_parent() -> None:

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nclib.imbalance import (
-    assign_counts,
-    class_order,
-    exponential_imbalance,
-    step_imbalance,
-    subsample_indices,
-)
+from nclib.imbalance import assign_counts, class_order, exponential_imbalance, step_imbalance, subsample_indices
 
 
 @pytest.mark.parametrize(

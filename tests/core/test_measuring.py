@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
@@ -544,3 +545,19 @@ def test_a_module_with_two_names_is_measured_once_and_by_either_name():
         alone = nc.measure(net, batches(x), name)
         assert values(alone, name)["nc1_cdnv"] == values(table, "stage.1")["nc1_cdnv"]
     assert torch.equal(nc.features(net, batches(x), classifier="out").w, net.head.weight)
+
+
+HEADS = {
+    "cosine": lambda h, w: F.linear(F.normalize(h), F.normalize(w)),
+    "scaled": lambda h, w: 3 * F.linear(h, w),
+    "prototypes": lambda h, w: -torch.cdist(h, w),
+    "linear": lambda h, w: F.linear(h, w) + torch.arange(K),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_classifier_that_is_no_linear_map_of_the_features_is_told(cnn, name):
+    cnn.head = weight_norm(Net(lambda head, h: HEADS[name](h, head.weight), weight=nn.Parameter(normal(K, 6))))
+    told = pytest.warns(UserWarning, match="'head' does not give h Wᵀ [+] b")
+    with contextlib.nullcontext() if name == "linear" else told:
+        nc.measure(cnn, batches(IMAGES), classifier="head")

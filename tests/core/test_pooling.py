@@ -67,6 +67,23 @@ def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_i
         nc.features(net, square, "blocks.0")
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_map_as_high_as_another_convolution_has_channels_is_read_by_the_layer_before_or_asked_for(times):
+    def forward(x):  # (B, 8, 6, 6) with channels last, where 8 and 6 are channels of convolutions
+        h = net.act(net.patch(net.stem(x)).permute(0, 2, 3, 1)).mean((1, 2))
+        return net.head(torch.cat([h] * times, 1))
+
+    net = nn.Module()
+    net.stem, net.patch, net.act = nn.Conv2d(1, 8, 1), nn.Conv2d(8, 6, 2, 2), nn.Tanh()
+    net.head, net.forward = nn.Linear(6 * times, K), forward
+    if times == 2:  # no layer has six features
+        with pytest.raises(ValueError, match=r"\(25, 8, 6, 6\), which may be .*: pass a function"):
+            nc.features(net, batches(IMAGES), "act")
+    else:
+        by_hand = nc.features(net, batches(IMAGES), "act", lambda h: h.mean((1, 2))).h
+        torch.testing.assert_close(nc.features(net, batches(IMAGES), "act").h, by_hand)
+
+
 def test_tokens_after_a_convolution_have_their_features_last():
     class Net(nn.Module):
         def __init__(self):

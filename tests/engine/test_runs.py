@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,6 +204,14 @@ def test_a_run_that_kills_its_process_is_named_and_no_other(monkeypatch):
         ensure_runs(wanted, 2)
     assert set(caught.value.failures) == {run_id(wanted[1])}
     assert default_store().ids() == sorted(map(run_id, (wanted[0], wanted[2])))
+
+
+def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
+    script = f"import nclib as nc\nnc.ensure_runs([nc.RunConfig(**{_config().model_dump()})], 2)\n"
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert "ConfigError: no process could start" in done.stderr.splitlines()[-1]
+    assert 'write if __name__ == "__main__": above what trains' in done.stderr.splitlines()[-1]
 
 
 def test_runs_that_were_lost_together_go_on_alone(monkeypatch):

@@ -156,11 +156,7 @@ def test_a_sound_replicate_is_not_called_broken(equal, seed):
 @pytest.mark.parametrize("arms", [["deq", "other"], ["deq"]])
 @pytest.mark.parametrize(
     ("named", "how"),
-    [
-        ("accuracy_balanced", lambda v: v - 0.02),
-        ("nc", lambda v: 1.2 * v),
-        ("loss", lambda v: 1.25 * v),
-    ],
+    [("accuracy_balanced", lambda v: v - 0.02), ("nc", lambda v: 1.2 * v), ("loss", lambda v: 1.25 * v)],
 )
 def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
     again = replicate(equal, 0)

@@ -30,14 +30,7 @@ def table():
 
 def test_a_figure_lands_complete(tmp_path):
     plotted = pd.DataFrame({"epoch": [1, 2], "value": [0.1, 1 / 3]})
-    files = artefacts.save_figure(
-        figure(),
-        "neural_collapse/fig3",
-        CAPTION,
-        ["b", "a", "b"],
-        "quick",
-        plotted,
-    )
+    files = artefacts.save_figure(figure(), "neural_collapse/fig3", CAPTION, ["b", "a", "b"], "quick", plotted)
     folder = paths.results("quick") / "figures" / "neural_collapse"
     assert files == {kind: folder / f"fig3.{kind}" for kind in ("pdf", "png", "csv", "json")}
     assert sorted(folder.iterdir()) == sorted(files.values())  # nothing left aside

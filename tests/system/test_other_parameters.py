@@ -6,12 +6,7 @@ from nclib.system import other_parameters, paths
 
 
 @pytest.mark.parametrize(
-    ("values", "name"),
-    [
-        ({}, ""),
-        ({"seeds": 5, "epochs": 3}, "epochs=3,seeds=5"),
-        ({"lr": 1e-05}, "lr=1e-05"),
-    ],
+    ("values", "name"), [({}, ""), ({"seeds": 5, "epochs": 3}, "epochs=3,seeds=5"), ({"lr": 1e-05}, "lr=1e-05")]
 )
 def test_folders_of_other_parameters_are_named_plainly(values, name):
     assert other_parameters.folder_name(values) == name

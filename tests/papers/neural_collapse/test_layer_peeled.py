@@ -36,10 +36,7 @@ def test_balanced_optimum_is_a_simplex_etf(classes, majority, e_w, e_h):
     assert found.minority_cosine == pytest.approx(-1 / (classes - 1), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "cosine"),
-    [(1, -0.111), (10**0.5, -0.017), (10, 0.5175), (11.5, 0.805), (13, 1.0)],
-)
+@pytest.mark.parametrize(("ratio", "cosine"), [(1, -0.111), (10**0.5, -0.017), (10, 0.5175), (11.5, 0.805), (13, 1.0)])
 def test_minority_cosine_in_fangs_setting(ratio, cosine):
     found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
     assert found.minority_cosine == pytest.approx(cosine, abs=5.1e-4)
