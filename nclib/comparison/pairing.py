@@ -191,7 +191,7 @@ def pairs(
     table[[arm, against]] *= unit
     compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
     table["difference"] = compared[arm] - compared[against]
-    accuracies = terminal_phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
+    accuracies = _phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
     terminal = None if accuracies.isna().any() else bool((accuracies >= TERMINAL_ACCURACY).all())
     return Pairs(metric, split, arm, against, relative, terminal, table)
 
@@ -277,10 +277,14 @@ def _check_copies(rows: pd.DataFrame) -> None:
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
     rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")].sort_values(_ROW)
     seen: dict[Any, str] = {}
-    for (run, model), own in rows.groupby(_RUN, dropna=False, sort=False):
-        by_chance = own["metric"].str.startswith("accuracy").all() and own["value"].nunique() < 3
-        values = (model, *own[_ROW].itertuples(index=False, name=None))
-        if not by_chance and (first := seen.setdefault(values, run)) != run:
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    listed = rows[["model", *_ROW, "run_id"]].itertuples(index=False, name=None)
+    for number, row in zip(rows.groupby(_RUN, dropna=False, sort=False).ngroup(), listed, strict=True):
+        found.setdefault(number, []).append(row)
+    for own in found.values():
+        model, *_, run = own[0]
+        by_chance = all(row[3].startswith("accuracy") for row in own) and len({row[4] for row in own}) < 3
+        if not by_chance and (first := seen.setdefault(tuple(row[:-1] for row in own), run)) != run:
             raise ValueError(f"runs {first} and {run} of {model} have the same values: one run entered twice")
 
 
@@ -383,12 +387,16 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     [False]
     """
     _check_columns(frame)
+    return _phase(frame).copy()
+
+
+def _phase(frame: pd.DataFrame) -> pd.DataFrame:
     known = frame["metric"].isin(PHASE_METRICS) & (frame["split"] == "train")
-    return _phase(pickle.dumps(frame.loc[known, [*KEYS, *_ROW]].reset_index(drop=True))).copy()
+    return _phase_of(pickle.dumps(frame.loc[known, [*KEYS, *_ROW]].reset_index(drop=True)))
 
 
-@functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs
-def _phase(rows: bytes) -> pd.DataFrame:
+@functools.lru_cache(maxsize=64)
+def _phase_of(rows: bytes) -> pd.DataFrame:
     frame = pickle.loads(rows)
     ends = pd.concat([_tails(frame, metric, "train", "last") for metric in PHASE_METRICS])
     runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)
