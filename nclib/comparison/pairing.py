@@ -194,7 +194,7 @@ def pairs(
     table[[arm, against]] *= unit
     compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
     table["difference"] = compared[arm] - compared[against]
-    accuracies = terminal_phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
+    accuracies = _phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
     terminal = None if accuracies.isna().any() else bool((accuracies >= TERMINAL_ACCURACY).all())
     return Pairs(metric, split, arm, against, relative, terminal, table)
 
@@ -281,16 +281,14 @@ def _check_copies(rows: pd.DataFrame) -> None:
 
 
 def _one_run(first: np.ndarray, second: np.ndarray, counted: np.ndarray) -> bool:
-    """Whether most values that both have are the same to five digits, and that by no chance: three numbers are, or one
-    to its last bits, or one is the other rounded. Counts over images alone have to be all the same, three of them."""
+    """Whether all values of two runs agree to five digits, and not by chance: three different ones do, or one in single
+    precision. Counts of images are often equal, so they decide only where nothing else is measured."""
     apart = np.abs(first / second - 1)
     real = np.isfinite(apart) & ~counted
-    found = (apart <= 5e-5) & (real if real.any() else counted)
-    if found.sum() <= real.sum() / 2 or not (real.any() or (found | ~np.isfinite(apart)).all()):
+    judged = real if real.any() else np.isfinite(apart)
+    if not judged.any() or (apart[judged] > 5e-5).any():
         return False
-    short = [[v in (float(f"{v:.8g}"), float(np.float32(v))) for v in values[found]] for values in (first, second)]
-    sure = real.any() and ((apart[found] <= 1e-12).any() or short[0] != short[1])
-    return bool(sure or len({f"{value:.4g}" for value in first[found]}) > 2)
+    return bool((apart[real] <= 1e-7).any() or len({f"{value:.4g}" for value in first[judged]}) > 2)
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
@@ -396,12 +394,16 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     [False]
     """
     _check_columns(frame)
+    return _phase(frame).copy()
+
+
+def _phase(frame: pd.DataFrame) -> pd.DataFrame:
     known = frame["metric"].isin(PHASE_METRICS) & (frame["split"] == "train")
-    return _phase(pickle.dumps(frame.loc[known, [*KEYS, *_ROW]].reset_index(drop=True))).copy()
+    return _phase_of(pickle.dumps(frame.loc[known, [*KEYS, *_ROW]].reset_index(drop=True)))
 
 
-@functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs
-def _phase(rows: bytes) -> pd.DataFrame:
+@functools.lru_cache(maxsize=64)
+def _phase_of(rows: bytes) -> pd.DataFrame:
     frame = pickle.loads(rows)
     ends = pd.concat([_tails(frame, metric, "train", "last") for metric in PHASE_METRICS])
     runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)

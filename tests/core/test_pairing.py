@@ -230,7 +230,7 @@ REFUSED = {
 }
 for name, rule in {
     "copied": lambda values: values,
-    "copied and rounded": lambda values: values.map(lambda value: float(f"{value:.6g}")),
+    "copied and rounded": lambda values: values.map(lambda value: float(f"{value:.8g}")),
     "copied with other bits": lambda values: np.nextafter(values, 0),
     "copied in single precision": lambda values: values.astype("float32").astype(float),
 }.items():
