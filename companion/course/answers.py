@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.linalg import matrix_norm
 from torch.nn.functional import normalize
 
-from nclib import class_moments, imbalance
+from nclib import imbalance
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,9 @@ def _trace_ratio(h: Tensor, labels: Tensor, within: Tensor | None = None, betwee
 
 
 def _mean_of_variances(h: Tensor, labels: Tensor) -> Tensor:
-    m = class_moments(h, labels, len(labels.unique()))
-    return m.class_variances.mean() / m.between_rows.square().sum()
+    means = _class_means(h, labels)
+    variances = [_around(h[labels == k], means[k]) for k in labels.unique()]
+    return torch.stack(variances).mean() / _around(means, means.mean(0))
 
 
 def _features(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor]:
@@ -275,9 +276,7 @@ EXERCISES["06/mismatch"] = Exercise(
     _ncc_mismatch,
     (_decided((6, 6, 6), 0), _decided((20, 9, 5, 4), 5)),
     {
-        "That is the share of images on which the two agree; 0 is to mean collapse.": (
-            lambda h, labels, logits: 1 - _ncc_mismatch(h, labels, logits)
-        ),
+        "That is the share on which the two agree; 0 is to mean collapse.": lambda *case: 1 - _ncc_mismatch(*case),
         "NC4 compares the nearest mean with the network's decision, right or wrong, not with the true class.": (
             lambda h, labels, logits: _share(_nearest_mean(h, labels) != labels)
         ),
