@@ -1,7 +1,8 @@
 """A deep equilibrium model and neural collapse, in one file.
 
-Figure 3 of Sun & Shi (NeurIPS 2024) on scikit-learn's digits: a small ResNet-18, and the same network with its last
-block turned into an equilibrium layer, trained alike and measured for neural collapse. One minute on a CPU core.
+The balanced half of Figure 3 of Sun & Shi (NeurIPS 2024), one seed, on scikit-learn's digits: a small ResNet-18, and
+the same network with its last block turned into an equilibrium layer, trained alike and measured for neural collapse.
+Expect accuracies a few images apart, and NC1 to fall far in both, NC2 and NC3 less. One minute on a CPU core.
 
     python notebooks/nano.py            prints a table and draws nano.png
     python notebooks/nano.py --json     prints the metrics of the last epoch
@@ -65,7 +66,7 @@ def digits():
 
 
 def shuffled(count, epoch):
-    """The training images of an epoch, batch by batch, in an order that follows from seed and epoch."""
+    """Row numbers of the training images, batch by batch, in an order that follows from seed and epoch."""
     state = int(np.random.SeedSequence([SEED, epoch]).generate_state(1, np.uint64)[0])
     return torch.randperm(count, generator=torch.Generator().manual_seed(state)).split(BATCH)
 
@@ -112,7 +113,7 @@ class Cell(nn.Module):
 
 
 class Equilibrium(nn.Module):
-    """The layer: z* with z* = cell(z*, x), and the relative residual at which the solver left each image."""
+    """The layer: z* with z* = cell(z*, x), and each image's relative residual; ``solve`` is in section 3."""
 
     def __init__(self, cell):
         super().__init__()
@@ -154,7 +155,7 @@ class ResNet(nn.Module):
         x = self.encoder(images).contiguous()
         found = self.block(x)
         z, residual = found if isinstance(found, tuple) else (found, torch.zeros(len(x)))
-        features = z.mean(dim=(2, 3))
+        features = z.mean(dim=(2, 3))  # of 8×8 pixels, a single one is left here
         return self.classifier(features), features, residual
 
 
@@ -166,16 +167,17 @@ def solve(f, start, args, leave):
     """Broyden's method for z = f(z, *args), for every row of a batch by itself.
 
     It looks for a zero of r(z) = f(z) − z by quasi-Newton steps s = −B⁻¹ r. B estimates the Jacobian of r: it begins as
-    −I, so that the first step is z ← f(z), and changes by rank one after each step. B⁻¹ is never formed. With full
-    steps it is −Π_j (I + θ_j s_{j+1} s_jᵀ / ‖s_j‖²), which the steps alone determine (Kelley 1995, section 7.3).
+    −I, so that the first step is z ← f(z), and becomes B₊ = B + r₊ sᵀ/‖s‖², which maps the step s to r₊ − r. Sherman &
+    Morrison: B₊⁻¹ = (I + s₊ sᵀ/‖s‖²) B⁻¹, where s₊ = −B₊⁻¹ r₊ is the next step (Kelley 1995, section 7.3). s₊ stands on
+    both sides, so solve for it: s₊ = w / (1 − p) with w = −B⁻¹ r₊ and p = sᵀw/‖s‖². B⁻¹ itself is never formed.
 
-    A row is done when ‖f(z) − z‖ ≤ TOL ‖f(z)‖. It leaves at once if ``leave``, otherwise whenever at most half of the
-    rows are left. Returns the best z of each row and its relative residual.
+    A row is done when ‖f(z) − z‖ ≤ TOL ‖f(z)‖. It leaves the batch at once if ``leave``, otherwise whenever at most
+    half of the rows are left. Returns the best z of each row and its relative residual.
     """
     shape, batch = (-1, *start.shape[1:]), len(start)
     z = start.flatten(1).clone()
     steps = z.new_empty(batch, MAX_STEPS, z.shape[1])  # s_1, s_2, …, and r where the next one will be
-    products = torch.zeros(batch, MAX_STEPS, MAX_STEPS, dtype=torch.float64)  # what the factors do to r, see below
+    lower = torch.zeros(batch, MAX_STEPS, MAX_STEPS, dtype=torch.float64)  # the matrix A of ``quasi_newton``
     row = torch.arange(batch)  # which row of the batch is worked on at each place
     live = torch.ones(batch, dtype=torch.bool)
     value, best_z, best = torch.empty_like(z), z, torch.full((batch,), math.inf, dtype=torch.float64)
@@ -208,29 +210,31 @@ def solve(f, start, args, leave):
             movers = live[b:].nonzero().flatten() + b
             holes = (~live[:b]).nonzero().flatten()[: len(movers)]
             args = tuple(tensor.clone() for tensor in args)
-            for tensor in (row, live, z, best_z, products, steps, *args):
+            for tensor in (row, live, z, best_z, lower, steps, *args):
                 tensor[holes] = tensor[movers]
             row, live, z, best_z = row[:b], live[:b], z[:b], best_z[:b]
             args = tuple(tensor[:b] for tensor in args)
 
-        # The quasi-Newton step. The factors, applied to r one after another, give r + Σ_j a_j s_{j+1}, where a is a
-        # lower triangular matrix, ``products``, times the inner products s_i·r.
-        new = z + quasi_newton(steps[:b], products[:b], k)
+        new = z + quasi_newton(steps[:b], lower[:b], k)
         z = torch.where(live[:, None], new, best_z)
     return value.view(shape), best.float()
 
 
-def quasi_newton(steps, products, k):
-    """Step number k (b, n), which is also stored where r was."""
+def quasi_newton(steps, lower, k):
+    """The step s_{k+1} (b, n) from s_1, …, s_k and r; it is stored where r was.
+
+    w = −B⁻¹ r is r times the factors I + θ_j s_{j+1} s_jᵀ/‖s_j‖²: first j = 1, last j = k − 1. Factor j adds
+    a_j s_{j+1} to a vector v, with a_j = θ_j s_j·v/‖s_j‖². So w = r + Σ_j a_j s_{j+1} and a = A (s_1·r, …, s_{k−1}·r)
+    with a lower triangular matrix A. A call uses the rows of A that are ``known``, and writes the ``newest``, row k.
+    """
     if k == 0:
-        return steps[:, 0].clone()
-    known, newest = products[:, : k - 1, : k - 1], products[:, k - 1, :k]
+        return steps[:, 0]
+    known, newest = lower[:, : k - 1, : k - 1], lower[:, k - 1, :k]
     dots = torch.bmm(steps[:, k - 1 : k + 1], steps[:, :k].mT).double()
     with_last, with_r = dots.unbind(1)  # s_k·s_i and r·s_i, i ≤ k
     norm2 = with_last[:, -1:]
     a = torch.bmm(known, with_r[:, :-1].unsqueeze(2)).squeeze(2)
-    # The last factor holds the new step itself: s = (r + Σ_j a_j s_{j+1}) / (1 − θ p). θ is 1, unless that would come
-    # close to a division by zero (Powell 1970).
+    # B changes by θ r sᵀ/‖s‖²: the step is w / (1 − θ p). θ is 1 unless |1 − p| = |det B₊/det B| < 0.1 (Powell 1970).
     p = (with_r[:, -1:] + (with_last[:, 1:] * a).sum(1, keepdim=True)) / norm2
     gap = 1 - p
     pivot = gap.abs().clamp_min(0.1).copysign(gap)
@@ -239,9 +243,8 @@ def quasi_newton(steps, products, k):
     newest[:, -1] = 1
     newest *= theta / norm2
     weights = torch.cat((a, torch.ones_like(p)), 1) / pivot
-    step = torch.bmm(weights.float().unsqueeze(1), steps[:, 1 : k + 1]).squeeze(1)
-    steps[:, k] = step
-    return step
+    steps[:, k] = torch.bmm(weights.float().unsqueeze(1), steps[:, 1 : k + 1]).squeeze(1)
+    return steps[:, k]
 
 
 # 4 -- Gradient --------------------------------------------------------------------------------------------------------
@@ -252,7 +255,7 @@ class ImplicitGradient(torch.autograd.Function):
 
     Differentiate both sides of z* = f(z*, x; θ): dz* = J dz* + ∂f dθ with J = ∂f/∂z at z*. So if g is the gradient of
     the loss at z*, the gradient at θ and at x is uᵀ ∂f with u = g + Jᵀ u: another fixed point, this time of a linear
-    map, and the same solver finds it. Memory does not grow with the number of steps.
+    map, and the same solver finds it. What is kept for the backward pass does not grow with the number of steps.
     """
 
     @staticmethod
@@ -263,11 +266,11 @@ class ImplicitGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, cotangent):
-        cell, (z, x) = ctx.cell, ctx.saved_tensors
+        cell, (z, x) = ctx.cell, (tensor.detach() for tensor in ctx.saved_tensors)
         held = [None, None, None]  # the rows that f was linearised at, the point, and f there
 
         def adjoint(u, g, z, x):
-            """u ↦ g + Jᵀ u; f is linearised again whenever rows have left."""
+            """u ↦ g + Jᵀ u. f is linearised again when rows have left: hence they seldom do."""
             if z is not held[0]:
                 with torch.enable_grad():
                     at = z.detach().requires_grad_()
@@ -278,13 +281,11 @@ class ImplicitGradient(torch.autograd.Function):
         norm = torch.linalg.vector_norm(cotangent.flatten(1), dim=1, dtype=torch.float64)
         norm = torch.where(norm > 0, norm, 1).view(-1, 1, 1, 1)
         g = (cotangent / norm).float()
-        z, x = z.detach(), x.detach()
         u, _ = solve(adjoint, g, (g, z, x), leave=False)
         u = (u * norm).float()
 
         with torch.enable_grad():
-            x = x.requires_grad_()
-            fz = cell(z, x)
+            fz = cell(z, x.requires_grad_())
         return None, None, *torch.autograd.grad(fz, [x, *cell.parameters()], u)
 
 
@@ -303,7 +304,7 @@ def collapse(h, labels, w):
     centred = means - means.mean(0)
     within = h - means[labels]
 
-    # NC1, equation (12): tr(Σ_W Σ_B†) / K, with Σ_B† from the directions in which the class means differ.
+    # NC1, equation (12) of Sun & Shi: tr(Σ_W Σ_B†) / K, with Σ_B† from the directions in which the class means differ.
     _, singular, directions = torch.linalg.svd(centred / CLASSES**0.5, full_matrices=False)
     between = singular**2
     keep = between > 1e-10 * between[0]
@@ -337,8 +338,7 @@ def train(kind, training, test, say):
     for epoch in range(1, EPOCHS + 1):
         network.train()
         for rows in shuffled(len(images), epoch):
-            for group in optimiser.param_groups:  # a cosine from LR to 0
-                group["lr"] = LR * (1 + math.cos(math.pi * step / total)) / 2
+            optimiser.param_groups[0]["lr"] = LR * (1 + math.cos(math.pi * step / total)) / 2  # falls to 0
             logits, _, residual = network(images[rows])
             keep = logits.isfinite().all(dim=1) & (residual <= 0.1)  # images without an equilibrium do not count
             losses = F.cross_entropy(torch.where(keep[:, None], logits, 0.0), labels[rows], reduction="none")
@@ -371,7 +371,7 @@ def draw(histories):
         for kind, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
             ax.plot(histories[kind].keys(), [values[metric] for values in histories[kind].values()], label=name)
         ax.set(title=title, xlabel="epoch", xticks=range(0, EPOCHS + 1, 5))
-        ax.set_ylim(0, 1 if metric == "accuracy_balanced" else None)
+        ax.set_ylim(None if metric == "accuracy_balanced" else 0)
     axes[0].legend()
     figure.savefig("nano.png", dpi=150)
 

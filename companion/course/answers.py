@@ -24,7 +24,7 @@ class Exercise:
     reference : the right one
     cases : arguments to try
     mistakes : hint -> the function of someone who makes this mistake; an answer that agrees with it in every case gets
-        the hint
+        the hint. Its nan agrees with every answer.
     atol : how near an answer must be
     """
 
@@ -46,27 +46,26 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 def _exact_steps(rho: float, start: float, tol: float) -> float:
-    return max(0.0, math.log(tol / start) / math.log(rho))
+    """Before it is rounded; nan where no step is needed, which not everyone who rounds wrongly has thought of."""
+    return math.log(tol / start) / math.log(rho) if tol < start else math.nan
 
 
 EXERCISES["01/steps"] = Exercise(
-    lambda rho, start, tol: math.ceil(_exact_steps(rho, start, tol)),
-    ((0.5, 1.0, 1e-3), (0.9, 2.0, 1e-4), (0.97, 0.3, 1e-2), (0.5, 1e-4, 1e-3)),
+    lambda rho, start, tol: np.fmax(0, np.ceil(_exact_steps(rho, start, tol))),
+    ((0.5, 1.0, 1e-3), (0.5, 1.0, 0.25), (0.97, 0.3, 1e-2), (0.5, 1e-4, 1e-3)),
     {
-        "You rounded down: the last step is needed to get below the tolerance.": (
-            lambda rho, start, tol: math.floor(_exact_steps(rho, start, tol))
-        ),
+        "You rounded down: the last step is needed, too.": lambda *case: np.floor(_exact_steps(*case)),
         "Round up to a whole number of steps.": _exact_steps,
+        "Round up: of a whole number, that is the number itself.": lambda *case: np.floor(_exact_steps(*case)) + 1,
+        "Never below zero.": lambda rho, start, tol: math.ceil(math.log(tol / start) / math.log(rho)),
     },
 )
 EXERCISES["01/damping"] = Exercise(
     lambda low, high: max(0.0, 1 - 2 / (2 - low - high)),
     ((-1.3, -1.3), (-4.0, 0.5), (-1.0, 0.2), (0.2, 0.8)),
     {
-        "That is 1 − damping, the length of the step.": lambda low, high: min(1.0, 2 / (2 - low - high)),
-        "Damping cannot be negative: where the slopes are positive on average, 0 is the best allowed.": (
-            lambda low, high: 1 - 2 / (2 - low - high)
-        ),
+        "That is 1 − damping, the length of the step.": lambda a, b: 2 / (2 - a - b) if a + b < 0 else math.nan,
+        "Damping cannot be negative: 0 is the least allowed.": lambda low, high: 1 - 2 / (2 - low - high),
     },
     atol=0.01,  # a search over a grid is an answer too
 )
@@ -109,10 +108,11 @@ EXERCISES["02/broyden"] = Exercise(
 
 EXERCISES["03/scalar"] = Exercise(
     lambda z, a: -z * math.sin(a * z) / (1 + a * math.sin(a * z)),
-    ((0.7390851332, 1.0), (0.9001207, 0.5), (0.6, -0.4)),
+    tuple((z, sign * math.acos(z) / z) for z, sign in ((0.7390851332, 1), (0.9, 1), (0.96, -1))),
     {
         "That is ∂f/∂a alone: z depends on a as well, so divide by 1 − ∂f/∂z.": lambda z, a: -z * math.sin(a * z),
     },
+    atol=1e-4,  # finite differences are an answer too
 )
 
 
@@ -145,12 +145,8 @@ EXERCISES["04/residual"] = Exercise(
     lambda z, fz: _row_norms(fz - z) / _row_norms(fz),
     tuple((_normal(*shape), _normal(*shape, seed=1)) for shape in ((3, 4), (2, 3, 2), (1, 5))),
     {
-        "That is one number for the whole batch, which couples the rows: one for each row is wanted.": (
-            lambda z, fz: (fz - z).norm() / fz.norm()
-        ),
-        "Divide by the size of f(z), so that the scale of the problem does not matter.": (
-            lambda z, fz: _row_norms(fz - z)
-        ),
+        "One number for each row is wanted, not one for the batch.": lambda z, fz: (fz - z).norm() / fz.norm(),
+        "Divide by the norm of f(z), so that its scale does not matter.": lambda z, fz: _row_norms(fz - z),
         "Divide by the norm of f(z), not of z.": lambda z, fz: _row_norms(fz - z) / _row_norms(z),
     },
 )
@@ -205,6 +201,12 @@ def _trace_ratio(h: Tensor, labels: Tensor, within: Tensor | None = None, betwee
     return _around(h, means[labels] if within is None else within) / _around(means, centre)
 
 
+def _mean_of_variances(h: Tensor, labels: Tensor) -> Tensor:
+    means = _class_means(h, labels)
+    variances = [_around(h[labels == k], means[k]) for k in labels.unique()]
+    return torch.stack(variances).mean() / _around(means, means.mean(0))
+
+
 def _features(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor]:
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     return _normal(len(counts), 4, seed=seed)[labels] + _normal(len(labels), 4, seed=seed + 1), labels
@@ -215,6 +217,7 @@ EXERCISES["05/nc1"] = Exercise(
     (_features((5, 5, 5), 0), _features((9, 3, 2, 2), 2)),
     {
         "That is between over within: the ratio is upside down.": lambda h, labels: 1 / _trace_ratio(h, labels),
+        "Σ_W is a mean over all samples, not over the variances of the classes.": _mean_of_variances,
         "That is the variance around the *global* mean: each sample is compared with the mean of its own class.": (
             lambda h, labels: _trace_ratio(h, labels, within=h.mean(0))
         ),
@@ -273,9 +276,7 @@ EXERCISES["06/mismatch"] = Exercise(
     _ncc_mismatch,
     (_decided((6, 6, 6), 0), _decided((20, 9, 5, 4), 5)),
     {
-        "That is the share of images on which the two agree; 0 is to mean collapse.": (
-            lambda h, labels, logits: 1 - _ncc_mismatch(h, labels, logits)
-        ),
+        "That is the share on which the two agree; 0 is to mean collapse.": lambda *case: 1 - _ncc_mismatch(*case),
         "NC4 compares the nearest mean with the network's decision, right or wrong, not with the true class.": (
             lambda h, labels, logits: _share(_nearest_mean(h, labels) != labels)
         ),

@@ -77,8 +77,8 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
 
 def _place(error: Exception, answer: Callable[..., Any]) -> str:
     """The line of the reader's code in which an error arose."""
-    file = getattr(getattr(answer, "__code__", None), "co_filename", None)
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    code = getattr(getattr(answer, "pyfunc", answer), "__code__", None)  # pyfunc is what np.vectorize wraps
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
     return f" (line {own[-1].lineno}: `{own[-1].line}`)" if own else ""
 
 
@@ -91,8 +91,8 @@ def _same(exercise: Exercise, a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _agrees(exercise: Exercise, found: list[np.ndarray], mistake: Callable[..., Any]) -> bool:
-    pairs = zip(found, exercise.cases, strict=True)
-    return all(_same(exercise, got, _array(mistake(*case))) for got, case in pairs)
+    pairs = [(got, _array(mistake(*case))) for got, case in zip(found, exercise.cases, strict=True)]
+    return all(np.isnan(wrong).all() or _same(exercise, got, wrong) for got, wrong in pairs)
 
 
 def _words(value: Any) -> str:

@@ -6,6 +6,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from companion.course.answers import EXERCISES
+from companion.course.exercises import check_exercise
 from nclib import comparison, metrics
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
@@ -25,9 +26,12 @@ def test_implicit_derivative_agrees_with_finite_differences():
         f = lambda z: torch.cos(a * z)  # noqa: E731
         return float(fixed_point(f, FixedPointIteration(1e-14, 2000, 0.3), torch.zeros(1, 1).double()).value)
 
-    for a in (1.0, 0.5, -0.4):
+    forward = lambda z, a: (solution(a + 1e-5) - z) / 1e-5  # noqa: E731
+    assert check_exercise("03/scalar", forward).right
+    for z, a in EXERCISES["03/scalar"].cases:
         wanted = (solution(a + 1e-5) - solution(a - 1e-5)) / 2e-5
-        assert EXERCISES["03/scalar"].reference(solution(a), a) == pytest.approx(wanted, rel=1e-6)
+        assert z == pytest.approx(solution(a), rel=1e-9)
+        assert EXERCISES["03/scalar"].reference(z, a) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_etf_cosines_and_trace_ratio_are_the_librarys():

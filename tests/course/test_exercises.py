@@ -8,6 +8,13 @@ import torch
 
 from companion.course.exercises import EXERCISES, check_exercise
 
+UNCLIPPED = [
+    ("01/steps", lambda rho, start, tol: np.floor(np.log(tol / start) / np.log(rho)), "You rounded down"),
+    ("01/steps", lambda rho, start, tol: np.log(tol / start) / np.log(rho), "Round up to"),
+    ("01/steps", lambda rho, start, tol: max(0, np.log(tol / start) // np.log(rho) + 1), "of a whole number"),
+    ("01/damping", lambda low, high: min(1, 2 / (2 - low - high)), "1 − damping"),
+    ("01/damping", lambda low, high: 2 / (2 - low - high), "1 − damping"),
+]
 MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exercise.mistakes]
 
 
@@ -27,6 +34,11 @@ def test_each_mistake_is_wrong_and_named_alone(name, why):
     assert [w for w in EXERCISES[name].mistakes if w in feedback.text] == [why]
 
 
+@pytest.mark.parametrize(("name", "answer", "hint"), UNCLIPPED)
+def test_a_second_mistake_at_the_edge_does_not_hide_the_first(name, answer, hint):
+    assert hint in check_exercise(name, answer).text
+
+
 def test_any_other_answer_is_shown_beside_the_right_one():
     feedback = check_exercise("01/steps", lambda rho, start, tol: 7)
     assert feedback.right is False and "rho = 0.5" in feedback.text and "returned 7; wanted is 10" in feedback.text
@@ -41,16 +53,15 @@ def _written(code, name):
     return namespace[name]
 
 
-def test_an_exception_in_the_answer_is_shown_with_its_line_and_not_taken_for_a_stub():
+@pytest.mark.parametrize("wrapped", [lambda answer: answer, np.vectorize])
+def test_an_exception_in_the_answer_is_shown_with_its_line_and_not_taken_for_a_stub(wrapped):
     """The mean of truth values raises NotImplementedError in torch."""
-    code = """def ncc_mismatch(h, labels, logits):
-    means = torch.stack([h[labels == k].mean(0) for k in labels.unique()])
-    wrong = torch.cdist(h, means).argmin(1) != logits.argmax(1)
-    return wrong.mean()
+    code = """def steps_needed(rho, start, tol):
+    return torch.tensor([rho > tol]).mean()
 """
-    feedback = check_exercise("06/mismatch", _written(code, "ncc_mismatch"))
+    feedback = check_exercise("01/steps", wrapped(_written(code, "steps_needed")))
     assert feedback.right is False and "mean(): could not infer output dtype" in feedback.text
-    assert feedback.text.endswith("(line 4: `return wrong.mean()`)")
+    assert feedback.text.endswith("(line 2: `return torch.tensor([rho > tol]).mean()`)")
 
 
 def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
