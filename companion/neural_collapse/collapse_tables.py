@@ -97,13 +97,8 @@ VALUES = "R = 100: ResNet → DEQ"
 # Metrics split into lengths and angles, by the short names of `ROWS`; and the parts, as they are called below a row.
 SPLITS = {"eq14": "NC3, eq. 14", "nc2c": "NC2, centred", "nc3c": "NC3, centred"}
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
-# The parts below a row of README: metric of `SPLIT`, part, what is said.
-LATER = "its angles, lengths exchanged after centring"
-FRONT_PARTS = {
-    "eq14": [("NC3, eq. 14", *part) for part in PARTS.items()],
-    "nc2c": [("NC2, centred", "angles", PARTS["angles"]), ("NC2, centred before the exchange", "angles", LATER)],
-    "nc3c": [("NC3, centred", "angles", PARTS["angles"]), ("NC3, centred before the exchange", "angles", LATER)],
-}
+# The parts below a row of README.
+FRONT_PARTS = {"eq14": ("lengths", "angles"), "nc2c": ("angles",), "nc3c": ("angles",)}
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
     "tr Σ_B, spread of the class means",
@@ -121,7 +116,7 @@ def tables() -> dict[str, str]:
     """Markdown tables by name."""
     most = [name for name in JUDGED if name not in ("trace", "acc")]
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
-    front = ("paper, imbalance: DEQ", VALUES, "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", *page[1:])
+    front = ("paper, imbalance: DEQ", VALUES, "R = 100, K_A = 3, 5, 7", "R = 100, judged (K_A = 3, 5)", *page[1:])
     parts = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
     return {
         "collapse-changes": table(
@@ -215,12 +210,14 @@ def _values(name: str) -> str:
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    below = {name: (f"{name}major", f"{name[:3]}amajor") for name in ("nc2c", "nc3c")}
-    names = [each for name in most for each in (name, *below.get(name, ()))]
-    for name in (*names, "trace", "cos", "cosc", "acc", "accadj", "acc10", "minority", "majority"):
+    for name in (*most, "trace", "cos", "cosc", "acc", "accadj", "minority"):
         lines.append([EVERY[name].label, EVERY[name].claim or "–", _values(name), *_changes(name, FRONT_GROUPS)])
-        for metric, part, said in FRONT_PARTS.get(name, ()):
-            lines.append([f"– {said}", "–", "–", *(_percent(_parts(group, metric)[part]) for group in FRONT_GROUPS)])
+        for part in FRONT_PARTS.get(name, ()):
+            cells = (_percent(_parts(group, SPLITS[name])[part]) for group in FRONT_GROUPS)
+            lines.append([f"– {PARTS[part]}", "–", "–", *cells])
+        if name in ("nc2c", "nc3c"):
+            alone = f"{name}major"
+            lines.append([EVERY[alone].label, "–", _values(alone), *_changes(alone, FRONT_GROUPS)])
     return lines
 
 
@@ -282,7 +279,7 @@ def _front_verdicts() -> str:
         pooled = compared(row, "four")
         word = pooled.verdict("reduced", row.claim, "described").word if name == "acc" else "reported"
         lines.append([f"{row.label}: {row.claim}", *words_of, f"{word}: {_said(row, pooled.interval)}"])
-    known = {KNOWN: " (seen in a [pilot](book/protocol.md))", (3, 10): " (the paper plots no metric)"}
+    known = {KNOWN: " (seen in a [pilot](book/protocol.md#the-protocol-of-profile-full))", (3, 10): " (the paper plots no metric)"}
     heads = [_name(*one) + known.get(one, "") for one in SETTINGS[:-1]]
     return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced, pooled"], lines)
 
