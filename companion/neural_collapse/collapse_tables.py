@@ -258,7 +258,7 @@ def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
     by_ratio = _compared(row, (one,)).verdict("reduced", claim, phase).word
     different = word == "reported" and found.terminal and found.interval.side
     said = f"{word}: {found.interval.side}" if different else word
-    return found, said if by_ratio == word else f"{said} (by ratios {by_ratio})"
+    return found, said if by_ratio == word else f"{said} (by ratios: {by_ratio})"
 
 
 def _verdicts() -> str:
