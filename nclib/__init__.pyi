@@ -60,11 +60,7 @@ from .metrics.ood import ood_scores as ood_scores
 from .models import build_model as build_model
 from .publish.artefacts import save_figure as save_figure, save_table as save_table
 from .methods import Anderson as Anderson, Broyden as Broyden, FixedPointIteration as FixedPointIteration
-from .solver import (
-    Solution as Solution,
-    Status as Status,
-    fixed_point as fixed_point,
-)
+from .solver import Solution as Solution, Status as Status, fixed_point as fixed_point
 from .training import train as train
 
 __version__: str

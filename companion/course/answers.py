@@ -82,9 +82,7 @@ def _anderson_weight(r_old: Tensor, r_new: Tensor) -> Tensor:
 EXERCISES["02/weight"] = Exercise(
     _anderson_weight,
     tuple((_normal(n, seed=n), _normal(n, seed=n + 10)) for n in (1, 3, 8)),
-    {
-        "The sign is wrong: make r_new − γ·(r_new − r_old) small.": lambda old, new: -_anderson_weight(old, new),
-    },
+    {"The sign is wrong: make r_new − γ·(r_new − r_old) small.": lambda old, new: -_anderson_weight(old, new)},
 )
 
 
@@ -98,7 +96,7 @@ EXERCISES["02/broyden"] = Exercise(
     tuple((-torch.eye(n).double() + 0.1 * _normal(n, n), _normal(n, seed=1), _normal(n, seed=2)) for n in (1, 2, 4)),
     {
         "That is Broyden's *bad* method: it also maps the change to the step, but changes the inverse least, not the "
-        "Jacobian.": lambda inv, step, y: inv + torch.outer(step - inv @ y, y) / (y @ y),
+        "Jacobian.": lambda inv, step, y: inv + torch.outer(step - inv @ y, y) / (y @ y)
     },
 )
 
@@ -109,9 +107,7 @@ EXERCISES["02/broyden"] = Exercise(
 EXERCISES["03/scalar"] = Exercise(
     lambda z, a: -z * math.sin(a * z) / (1 + a * math.sin(a * z)),
     tuple((z, sign * math.acos(z) / z) for z, sign in ((0.7390851332, 1), (0.9, 1), (0.96, -1))),
-    {
-        "That is ∂f/∂a alone: z depends on a as well, so divide by 1 − ∂f/∂z.": lambda z, a: -z * math.sin(a * z),
-    },
+    {"That is ∂f/∂a alone: z depends on a as well, so divide by 1 − ∂f/∂z.": lambda z, a: -z * math.sin(a * z)},
     atol=1e-4,  # finite differences are an answer too
 )
 

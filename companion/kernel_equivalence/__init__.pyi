@@ -36,7 +36,4 @@ from .exact import (
     implicit_ck as implicit_ck,
     implicit_kernels as implicit_kernels,
 )
-from .networks import (
-    ShallowConfig as ShallowConfig,
-    describe_shallow as describe_shallow,
-)
+from .networks import ShallowConfig as ShallowConfig, describe_shallow as describe_shallow

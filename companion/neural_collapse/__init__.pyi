@@ -39,11 +39,7 @@ from .layer_peeled import (
     total_collapse_budget as total_collapse_budget,
     total_collapse_ratio as total_collapse_ratio,
 )
-from .network_costs import (
-    TWO_BLOCKS as TWO_BLOCKS,
-    compute_in_blocks as compute_in_blocks,
-    layer_table as layer_table,
-)
+from .network_costs import TWO_BLOCKS as TWO_BLOCKS, compute_in_blocks as compute_in_blocks, layer_table as layer_table
 from .peeled_maps import (
     PeeledProblem as PeeledProblem,
     peeled_alignment as peeled_alignment,

@@ -114,7 +114,6 @@ NO_MINORITY = (*ALONE, "minoritycos", "accadj", "minorityadj", "majority", "mino
 @functools.cache
 def tables() -> dict[str, str]:
     """Markdown tables by name."""
-    most = [name for name in JUDGED if name not in ("trace", "acc")]
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
     front = ("paper, imbalance: DEQ", VALUES, "R = 100, K_A = 3, 5, 7", "R = 100, judged (K_A = 3, 5)", *page[1:])
     parts = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
@@ -130,7 +129,7 @@ def tables() -> dict[str, str]:
         "collapse-one-seed": _one_seed(),
         "collapse-parts": table(["", "DEQ / ResNet-18"], parts),
         "collapse-accuracies": _accuracies(),
-        "readme-changes": table(["", *front], _front_changes(most)),
+        "readme-changes": table(["", *front], _front_changes()),
         "readme-verdicts": _front_verdicts(),
     }
 
@@ -208,9 +207,9 @@ def _values(name: str) -> str:
     return minus(f"{values['explicit'].mean():.{digits}f} → {values['deq'].mean():.{digits}f}")
 
 
-def _front_changes(most: list[str]) -> list[list[str]]:
+def _front_changes() -> list[list[str]]:
     lines = []
-    for name in (*most, "trace", "cos", "cosc", "acc", "accadj", "minority"):
+    for name in (*JUDGED[:-1], "cos", "cosc", "acc", "accadj", "minority"):
         lines.append([EVERY[name].label, EVERY[name].claim or "–", _values(name), *_changes(name, FRONT_GROUPS)])
         for part in FRONT_PARTS.get(name, ()):
             cells = (_percent(_parts(group, SPLITS[name])[part]) for group in FRONT_GROUPS)
@@ -279,7 +278,10 @@ def _front_verdicts() -> str:
         pooled = compared(row, "four")
         word = pooled.verdict("reduced", row.claim, "described").word if name == "acc" else "reported"
         lines.append([f"{row.label}: {row.claim}", *words_of, f"{word}: {_said(row, pooled.interval)}"])
-    known = {KNOWN: " (seen in a [pilot](book/protocol.md#the-protocol-of-profile-full))", (3, 10): " (the paper plots no metric)"}
+    known = {
+        KNOWN: " (seen in a [pilot](book/protocol.md#the-protocol-of-profile-full))",
+        (3, 10): " (the paper plots no metric)",
+    }
     heads = [_name(*one) + known.get(one, "") for one in SETTINGS[:-1]]
     return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced, pooled"], lines)
 
@@ -339,9 +341,7 @@ def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[s
     found = {"trace_ratio_of_images": within / np.average(from_mean, weights=images)}
     for name, part in (("minority", minority), ("majority", ~minority)):
         products, ideal = centred[part] @ centred[part].T, simplex[part] @ simplex[part].T
-        found[f"nc2_{name}_in_all"] = np.linalg.norm(
-            products / np.linalg.norm(products) - ideal / np.linalg.norm(ideal)
-        )
+        found[f"nc2_{name}_in_all"] = eq14(products, ideal)
         found[f"nc3_{name}_in_all"] = eq14(centred[part], np.asarray(arrays["classifier"], float)[part])
     if not minority.any():
         return found | {"trace_ratio_of_classes": value["nc1_trace_ratio"]}

@@ -21,19 +21,10 @@ def eq14(means: np.ndarray, weights: np.ndarray) -> float:
     return float(np.linalg.norm(weights / np.linalg.norm(weights) - means / np.linalg.norm(means)))
 
 
-def nc2(means: np.ndarray, weights: np.ndarray) -> float:
-    """Distance of the class means (K, d) from a simplex; the classifier plays no part."""
-    return nc2_etf_distance(means)
-
-
-# What `exchanged` compares, by the names of tables: the metric, and when the class means are centred.
-SPLIT = {
-    "NC3, eq. 14": (eq14, "never"),
-    "NC2, centred": (nc2, "after the exchange"),
-    "NC3, centred": (eq14, "after the exchange"),
-    "NC2, centred before the exchange": (nc2, "before the exchange"),
-    "NC3, centred before the exchange": (eq14, "before the exchange"),
-}
+# What `exchanged` compares, by the names of tables: when the class means are centred. NC2 needs no classifier.
+SPLIT = {"NC3, eq. 14": "never"}
+SPLIT |= dict.fromkeys(["NC2, centred", "NC3, centred"], "after the exchange")
+SPLIT |= {f"{name}, centred before the exchange": "before the exchange" for name in ("NC2", "NC3")}
 
 
 def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> pd.DataFrame:
@@ -75,11 +66,12 @@ def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.nd
     >>> exchanged([(longer, longest)], "NC2, centred").round(6).to_dict("records")
     [{'whole': -0.391794, 'lengths': -0.391794, 'angles': 0.0}]
     """
-    metric, centred = SPLIT[name]
+    centred = SPLIT[name]
 
     def value(lengths, angles):
         means, weights = lengths * angles
-        return metric(_centred(means, centred == "after the exchange"), weights)
+        means = _centred(means, centred == "after the exchange")
+        return nc2_etf_distance(means) if name.startswith("NC2") else eq14(means, weights)
 
     rows = []
     for both in pairs:

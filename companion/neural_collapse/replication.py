@@ -123,10 +123,7 @@ def population(frame: pd.DataFrame, failed: Sequence[str] = ()) -> tuple[tuple[i
 
 
 def analyse(
-    frame: pd.DataFrame,
-    arrays: Mapping[str, Mapping[str, Any]],
-    failed: Sequence[str] = (),
-    reason: str = "",
+    frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, Any]], failed: Sequence[str] = (), reason: str = ""
 ) -> Analysis:
     """The analysis of the protocol.
 

@@ -13,9 +13,7 @@ def _data() -> None:
 
 
 @data_app.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="digits, digit_pairs, cifar10, … or folder:PATH.")],
-) -> None:
+def fetch(name: Annotated[str, typer.Argument(help="digits, digit_pairs, cifar10, … or folder:PATH.")]) -> None:
     """Download a data set, or decode a folder, and verify it."""
     from nclib import data
 

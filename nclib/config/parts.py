@@ -82,13 +82,8 @@ class GradientConfig(Config):
 
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        kinds = {
-            "implicit": {},
-            "neumann": {"steps": 1},
-            "phantom": {"steps": 1, "damping": 0.0},
-            "unrolled": {"steps": ...},
-            "reversible": {"steps": ..., "beta": 0.5},
-        }
+        kinds = {"implicit": {}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0}}
+        kinds |= {"unrolled": {"steps": ...}, "reversible": {"steps": ..., "beta": 0.5}}
         return cls._choose(options, "method", kinds)
 
 
@@ -145,11 +140,8 @@ class DataConfig(Config):
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         order = {"majority": "random" if options.get("dataset") == "digit_pairs" else "first"}
-        kinds = {
-            "balanced": {},
-            "step": {"num_majority": ..., "ratio": ...} | order,
-            "exponential": {"ratio": ...} | order,
-        }
+        step = {"num_majority": ..., "ratio": ...} | order
+        kinds = {"balanced": {}, "step": step, "exponential": {"ratio": ...} | order}
         return cls._choose(options, "imbalance", kinds)
 
     @property

@@ -1,9 +1,6 @@
 """The public names of ``nclib.deq`` and where each lives."""
 
-from .diagnosis import (
-    Diagnosis as Diagnosis,
-    diagnose as diagnose,
-)
+from .diagnosis import Diagnosis as Diagnosis, diagnose as diagnose
 from .gradients import (
     BackwardNotConverged as BackwardNotConverged,
     Gradient as Gradient,
@@ -18,7 +15,4 @@ from .jacobian import (
     row_jacobians as row_jacobians,
     spectral_radius as spectral_radius,
 )
-from .layer import (
-    DEQ as DEQ,
-    ForwardNotConverged as ForwardNotConverged,
-)
+from .layer import DEQ as DEQ, ForwardNotConverged as ForwardNotConverged

@@ -37,12 +37,5 @@ from .moments import (
     EmptyClassWarning as EmptyClassWarning,
     class_moments as class_moments,
 )
-from .report import (
-    nc_report as nc_report,
-)
-from .table import (
-    LABELS as LABELS,
-    METRICS as METRICS,
-    Ideal as Ideal,
-    ideal_values as ideal_values,
-)
+from .report import nc_report as nc_report
+from .table import LABELS as LABELS, METRICS as METRICS, Ideal as Ideal, ideal_values as ideal_values

@@ -89,15 +89,14 @@ def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str,
         own = {"part": BEYOND} if row.get("kind") == "control" else {}
         own |= {"runs": _text(row, "runs")} if "runs" in row else {}
         said = {key: _label(key, row[key]) for key in keys}
+        difference = _signed(row.get("printed_difference"), " points")
         yield (
             {key: row.get(key, math.nan) for key in numbers}
             | own
             | {
                 "id": "/".join([name, *(str(row[key]) for key in keys)]),
                 "item": item.format_map(said) if item else ", ".join(filter(None, [*said.values(), compared])),
-                "printed": _text(row, "place")
-                or _text(row, "printed")
-                or _signed(row.get("printed_difference"), " points"),
+                "printed": _text(row, "place") or _text(row, "printed") or difference,
                 "regenerated": _regenerated(row),
                 "interval": row.get("half", math.nan),
                 "verdict": row[column],
