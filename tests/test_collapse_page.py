@@ -55,7 +55,7 @@ def test_the_answer_of_the_page_is_that_of_the_intervals():
     assert [side("cosc", group) for group in ("r100", "r10", "balanced")] == [1, 0, -1]
 
 
-@pytest.mark.parametrize("metric", SPLITS.values())
+@pytest.mark.parametrize("metric", [metric for metric in SPLITS.values() if "before" not in metric])
 def test_what_is_nearer_at_R_100_comes_from_lengths(metric):
     parts = collapse_tables._parts("r100", metric)
     assert parts["lengths"].ends()[1] < 0 < parts["angles"].ends()[1]
@@ -96,5 +96,7 @@ def cells(group):
 def test_the_gate_decides_at_R_100_alone():
     assert cells("four")[:4] == [[0, 0, 0], *[[-1, -1, -1]] * 3]
     first, *others = cells("r100")
-    assert first == [-1, 0, -1] and others[:3] == [[-1, -1, -1]] * 3 and {row[1] for row in others[3:]} == {0}
+    assert (
+        first == [-1, 0, -1] and others[:3] == [[-1, -1, -1]] * 3 and all(0 in row[:2] != [0, 0] for row in others[3:])
+    )
     assert collapse_tables._below_the_gate() == {0, 2}

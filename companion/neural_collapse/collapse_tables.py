@@ -80,6 +80,7 @@ ROWS = {
     "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
     "accadj": Row("accuracy after logit adjustment", "accuracy_balanced.adjusted", "test", False),
     "majority": Row("accuracy of majority classes", "accuracy_majority", "test", False),
+    "majorityadj": Row("majority accuracy after logit adjustment", "accuracy_majority.adjusted", "test", False),
     "minority": Row("accuracy of minority classes", "accuracy_minority", "test", False),
     "minorityadj": Row("minority accuracy after logit adjustment", "accuracy_minority.adjusted", "test", False),
     "prior": Row("accuracy by the training distribution", "accuracy_train_prior", "test", False),
@@ -94,8 +95,9 @@ PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
 FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
 VALUES = "R = 100: ResNet → DEQ"
-# Metrics split into lengths and angles, by the short names of `ROWS`; and the parts, as they are called below a row.
+# Metrics split into lengths and angles, by short names ("cc": centred before the exchange), and the parts below a row.
 SPLITS = {"eq14": "NC3, eq. 14", "nc2c": "NC2, centred", "nc3c": "NC3, centred"}
+SPLITS |= {f"{name}c": f"{SPLITS[name]} before the exchange" for name in ("nc2c", "nc3c")}
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
 # The parts below a row of README.
 FRONT_PARTS = {"eq14": ("lengths", "angles"), "nc2c": ("angles",), "nc3c": ("angles",)}
@@ -108,7 +110,7 @@ PARTS_OF_NC1 = (
 )
 # Rows that balanced settings do not have.
 ALONE = tuple(f"{name}{part}" for name in ("nc2c", "nc2a", "nc3c", "nc3a", "trace") for part in ("major", "minor"))
-NO_MINORITY = (*ALONE, "minoritycos", "accadj", "minorityadj", "majority", "minority")
+NO_MINORITY = (*ALONE, "minoritycos", "accadj", "minorityadj", "majorityadj", "majority", "minority")
 
 
 @functools.cache
@@ -237,9 +239,9 @@ def _gate(group: str) -> str:
 
 
 def _turned() -> list[str]:
-    """Other rows that are significant at R = 100 and not without `UNJUDGED`."""
+    """Other rows that are significant at R = 100 either with `UNJUDGED` or without it."""
     found = {name: [compared(row, group).interval for group in ("r100", "judged100")] for name, row in ROWS.items()}
-    return [name for name, (r, j) in found.items() if name not in PRINTED and r.significant and not j.significant]
+    return [name for name, (r, j) in found.items() if name not in PRINTED and r.significant != j.significant]
 
 
 def _below_the_gate() -> set[int]:
@@ -299,7 +301,7 @@ def _parts(group: str, metric: str) -> dict[str, Interval]:
 def _split() -> str:
     lines = []
     for metric in SPLIT:
-        row = next(ROWS[name] for name, whole in SPLITS.items() if metric.startswith(whole))
+        row = next(ROWS[name] for name in ROWS if metric.startswith(SPLITS.get(name, "–")))
         for group, said in zip(GROUPS_SHOWN, ("R = 100", "R = 10", "balanced"), strict=True):
             parts = _parts(group, metric)
             cells = [_said(row, compared(row, group).interval), _percent(parts["lengths"]), _percent(parts["angles"])]

@@ -150,8 +150,9 @@ def pairs(
         other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
         network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. Every run
         of both networks has the metric: leave out those that cannot have it, as balanced ones for minority classes.
-        No run stands under a second seed, setting or data set: values equal to five digits are seen, as are run ids of
-        `nclib.ensure_runs` that say another seed. Other epochs or settings of a run, under made-up ids, are not.
+        No run stands under a second network, seed, setting or data set: values equal to five digits are seen, of
+        accuracies alone three different ones, as are run ids of `nclib.ensure_runs` that say another seed. Other epochs
+        or settings of a run, under made-up ids, are not.
 
     Examples
     --------
@@ -269,15 +270,15 @@ def _check_partners(runs: pd.DataFrame, what: str) -> None:
 
 
 def _check_copies(rows: pd.DataFrame) -> None:
-    """Refuse two runs of a network that are one, costs aside, under whatever seed or setting they stand."""
+    """Refuse two runs that are one, costs aside, under whatever network, seed or setting they stand."""
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
     rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")]
-    for model, own in rows.groupby("model", sort=False):
-        table = own.pivot_table("value", ["split", "epoch", "metric"], "run_id", sort=False)
-        counted = table.index.get_level_values("metric").str.contains("accuracy|mismatch|converged|auroc|steps|_max")
-        for first, run in itertools.combinations(table, 2):
-            if _one_run(table[first].to_numpy(), table[run].to_numpy(), counted):
-                raise ValueError(f"runs {first} and {run} of {model} have the same values: one run entered twice")
+    table = rows.pivot_table("value", ["split", "epoch", "metric"], ["run_id", "model"], sort=False)
+    counted = table.index.get_level_values("metric").str.contains("accuracy|mismatch|converged|auroc|steps|_max")
+    for first, run in itertools.combinations(table, 2):
+        if _one_run(table[first].to_numpy(), table[run].to_numpy(), counted):
+            said = f"runs {first[0]} of {first[1]} and {run[0]} of {run[1]}"
+            raise ValueError(f"{said} have the same values: one run entered twice")
 
 
 def _one_run(first: np.ndarray, second: np.ndarray, counted: np.ndarray) -> bool:

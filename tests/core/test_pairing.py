@@ -177,6 +177,10 @@ REFUSED = {
         ),
         "have the same values|different seeds",
     ),
+    "one network as both": (
+        lambda f: stack(f[only(f)], f[only(f)].assign(model="explicit", run_id="x " + f["run_id"])),
+        "of deq and .* of explicit have the same values",
+    ),
     "all copied to other data": (lambda f: stack(f, f.assign(dataset="x", run_id=f["run_id"] + "x")), "entered twice"),
     "a setting not measured": (lambda f: f[(f["K_A"] == 3) | (f["metric"] != "nc1")], "and none of nc1 .train."),
     "a seed not measured": (lambda f: f[(f["seed"] != 2) | (f["metric"] != "nc1")], "and none of nc1 .train."),
