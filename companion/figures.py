@@ -37,7 +37,7 @@ def draw() -> None:
 
 
 def _copy(results: Path, profile: str) -> None:
-    """Replace the pictures and tables of a profile that are tracked."""
+    """Replace the pictures and tables of a profile that are tracked; to track a new one, put it there once by hand."""
     for target in paths.reference().glob(f"[ft]*s/*-{profile}.*"):
         new = results / target.parent.name / "neural_collapse" / target.name.replace(f"-{profile}.", ".")
         if target.suffix == ".png":
