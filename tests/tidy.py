@@ -2,8 +2,6 @@
 
 import pandas as pd
 
-from nclib.comparison import pairs
-
 
 def rows(
     metric="accuracy_balanced",
@@ -47,11 +45,3 @@ def trained(frame, accuracy=1.0):
         for metric in ("accuracy_train_prior", "accuracy_balanced")
     ]
     return stack(frame, *known)
-
-
-def accuracy_pairs(mean, half):
-    """Three pairs of test accuracies whose difference has this mean and interval, in points."""
-    step = half * 3**0.5 / 4.302652729911275 / 100
-    values = {"explicit": [0.5] * 3, "deq": [0.5 + mean / 100 + step * k for k in (-1, 0, 1)]}
-    runs = [rows(model=model, seed=s, values=[v]) for model, each in values.items() for s, v in enumerate(each)]
-    return pairs(trained(stack(*runs)), "accuracy_balanced", "test")
