@@ -1,7 +1,6 @@
 """The one way from a tidy frame to a statement about two networks: `pairs`."""
 
 import functools
-import itertools
 import json
 import numbers
 import pickle
@@ -275,21 +274,24 @@ def _check_copies(rows: pd.DataFrame) -> None:
     rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")]
     table = rows.pivot_table("value", ["split", "epoch", "metric"], ["run_id", "model"], sort=False)
     counted = table.index.get_level_values("metric").str.contains("accuracy|mismatch|converged|auroc|steps|_max")
-    for first, run in itertools.combinations(table, 2):
-        if _one_run(table[first].to_numpy(), table[run].to_numpy(), counted):
-            said = f"runs {first[0]} of {first[1]} and {run[0]} of {run[1]}"
-            raise ValueError(f"{said} have the same values: one run entered twice")
+    values = table.T.to_numpy()
+    for place, run in enumerate(table):
+        for other in np.flatnonzero(_alike(values[place], values[place + 1 :], counted)) + place + 1:
+            said = " and ".join(f"{name} of {model}" for name, model in (run, table.columns[other]))
+            raise ValueError(f"runs {said} have the same values: one run entered twice")
 
 
-def _one_run(first: np.ndarray, second: np.ndarray, counted: np.ndarray) -> bool:
-    """Whether all values of two runs agree to five digits, and not by chance: three different ones do, or one in single
-    precision. Counts of images are often equal, so they decide only where nothing else is measured."""
-    apart = np.abs(first / second - 1)
-    real = np.isfinite(apart) & ~counted
-    judged = real if real.any() else np.isfinite(apart)
-    if not judged.any() or (apart[judged] > 5e-5).any():
-        return False
-    return bool((apart[real] <= 1e-7).any() or len({f"{value:.4g}" for value in first[judged]}) > 2)
+def _alike(run: np.ndarray, others: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """Which of the other runs (M, values) have the values of this one to five digits, and not by chance: three
+    different ones, or one in single precision. Counts of images are often equal, so they decide only where nothing else
+    is measured."""
+    apart = np.abs(run / others - 1)
+    both = np.isfinite(apart)
+    real = both & ~counted
+    judged = np.where(real.any(axis=1, keepdims=True), real, both)
+    several = np.array([len({f"{value:.4g}" for value in run[own]}) > 2 for own in judged], bool)
+    sure = several | (real & (apart <= 1e-7)).any(axis=1)
+    return judged.any(axis=1) & (~judged | (apart <= 5e-5)).all(axis=1) & sure
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
