@@ -191,9 +191,9 @@ def _draw(frame: pd.DataFrame) -> None:
     left.set(ylabel="makespan / lower bound", xlabel="a worker dies")
     right.set(ylabel="work lost (% of all work)", xlabel="a worker dies")
     for ax in (left, right):
-        ax.set_xticks(range(len(places)), list(places), fontsize=6)
-    left.legend(fontsize=6)
-    fig.savefig(paths.reference() / "bench" / "schedule.png", dpi=150, metadata={"Software": None})
+        ax.set_xticks(range(len(places)), list(places), fontsize=7)
+    left.legend()
+    fig.savefig(paths.reference() / "bench" / "schedule.png", dpi=300, metadata={"Software": None})
     plt.close(fig)
 
 

@@ -124,18 +124,19 @@ def draw(folder: Path) -> None:
         style, part = (met if row.met else missed), row[["low", "high", "ratio"]] / row.target
         ax.plot([part.low, part.high], [y, y], color=style.colour, linewidth=0.8)
         ax.plot(part.ratio, y, style.marker, color=style.colour)
-        ax.annotate(f"{row.ratio:.3g} of {row.target:.3g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=6,
+        ax.annotate(f"{row.ratio:.3g} of {row.target:.3g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=7,
                     va="center", annotation_clip=False)  # fmt: skip
     ax.axvline(1, color="black", linestyle=":", linewidth=0.8)
     right = 1.1 * max(1, (frame.high / frame.target).max())
     ax.set(xlim=(0, right), ylim=(-0.7, len(frame) - 0.3), xlabel="measured / target (left of the line: met)")
-    ax.set_yticks(range(len(frame)), [_label(row.part, row.what, row.case) for row in frame.itertuples()], fontsize=6)
-    fig.savefig(folder / "core.png", dpi=150, metadata={"Software": None})
+    ax.set_yticks(range(len(frame)), [_label(row.part, row.what, row.case) for row in frame.itertuples()])
+    fig.savefig(folder / "core.png", dpi=300, metadata={"Software": None})
     plt.close(fig)
 
 
 def _label(part: str, what: str, case: str) -> str:
-    return f"{what}, {case}" if part in ("overhead", "memory", "training", "NC report") else f"{part}: {what}, {case}"
+    named = part not in ("overhead", "memory", "training", "NC report")
+    return f"{part}: {what}, {case}".removeprefix("" if named else f"{part}: ").replace(" 1e-", " 1e−")
 
 
 def _version(name: str) -> str | None:

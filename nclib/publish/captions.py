@@ -120,9 +120,9 @@ def _describe_data(images: DataConfig) -> str:
     if images.imbalance == "balanced":
         return f"{name} balanced ({about.classes} classes, {n_max} training images each)"
     smallest = int(class_counts(images).min())
-    kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
+    kind = f"K_A = {images.num_majority} of" if images.imbalance == "step" else "exponential over"
     real = n_max / smallest
-    note = "" if abs(real / images.ratio - 1) < 0.01 else f", in fact R={real:.4g}"
+    note = "" if abs(real / images.ratio - 1) < 0.01 else f", in fact R = {real:.4g}"
     if smallest == 1:
         note += ", and a class of one image has no within-class variance"
-    return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest}{note})"
+    return f"{name} with {kind} {about.classes} classes, R = {images.ratio:g} (n_A = {n_max}, n_B = {smallest}{note})"

@@ -136,7 +136,7 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     assert run.arrays["counts"].tolist() == [8, 1, 1]
     assert captions.stand_ins(configs) == {} and scale_of(configs) == "toy"
     said = captions.describe_runs(configs)
-    assert "the image folder my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, in fact R=8, " in said
+    assert "the image folder my-photos with K_A = 1 of 3 classes, R = 10 (n_A = 8, n_B = 1, in fact R = 8, " in said
     runs.export_reference(configs, "photos")
 
     written = [p for root in (paths.runs(), reference) for p in root.rglob("*") if p.is_file()]

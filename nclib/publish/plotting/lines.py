@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nclib.publish.plotting.style import GROUP_STYLE, METHOD_STYLE, MODEL_STYLE, SPLIT_LINE, Style, plain_log, styles_of
 
-_MARKS_PER_CURVE = 6
+_MARKS_PER_CURVE = 5
 _DEQS = {"deq": "C3", "self_loop_deq": "C3", "unrolled_deq": "C4"}
 _OTHERS = ("C0", "C2", "C9", "0.3", "0.6")
 
@@ -205,7 +205,7 @@ def _of_seeds(ax: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], split: 
 
 
 def _curve(ax: Axes, values: pd.Series, style: Style, **line: object) -> None:
-    every = max(1, len(values) // _MARKS_PER_CURVE)
+    every = values.index.get_indexer(np.linspace(*values.index[[0, -1]], _MARKS_PER_CURVE), method="nearest")
     ax.plot(values.index, values, color=style.colour, marker=style.marker, markevery=every, **line)
 
 
@@ -227,10 +227,10 @@ def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) 
         ax.errorbar([x], [value], yerr=std, color=style.colour, **marker, **outside)
         below = "top" if value == min(values) and len(values) > 1 else "bottom"
         ax.text(right, value, f"{value:.4g}", color=style.colour, fontsize=6, va=below, **outside)
-    ax.plot([], [], label="paper: printed value", marker="o", markerfacecolor="white", color="0.3", linewidth=0.6)
+    ax.plot([], [], label="paper, CIFAR-10: printed value", color="0.3", linewidth=0.6, marker="o", mfc="white")
 
 
 def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
     """A grey bracket from low to high at the right edge."""
     outside = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 1}  # x in axes, y in data
-    ax.plot([1.0, 1.0], [low, high], marker="_", color="0.6", label="paper: range of its axis", **outside)
+    ax.plot([1.0, 1.0], [low, high], marker="_", color="0.6", label="paper, CIFAR-10: range of its axis", **outside)

@@ -36,9 +36,8 @@ def gram(
     low, high = max(centre - span, -1), min(centre + span, 1)
     names = range(len(matrix)) if classes is None else list(classes)
     ticks = names if len(matrix) <= 20 else 20
-    look = {"cmap": "RdBu_r", "vmin": centre - span, "vmax": centre + span, "square": True, "cbar": colourbar}
-    bar = {"shrink": 0.8, "pad": 0.03, "label": "cosine"}
-    sns.heatmap(matrix, ax=ax, xticklabels=ticks, yticklabels=ticks, cbar_kws=bar, **look)
+    look = {"cmap": "RdBu_r", "vmin": centre - span, "vmax": centre + span, "square": True, "cbar": False}
+    sns.heatmap(matrix, ax=ax, xticklabels=ticks, yticklabels=ticks, **look)
     ax.tick_params(length=0)
     ax.tick_params(axis="y", labelrotation=0)
     if majority is not None and 0 < majority < len(matrix):
@@ -46,8 +45,9 @@ def gram(
             line(majority, color="black", linewidth=0.8)
     ax.set(xlabel="class", ylabel="class")
     if colourbar:
-        bar = ax.collections[0].colorbar
-        bar.ax.set_ylim(low, high)  # the colours go on where no cosine is
+        beside, end = ax.inset_axes((1.04, 0, 0.05, 1)), "max" if high < 1 else "neither"
+        bar = ax.figure.colorbar(ax.collections[0], beside, label="cosine", extend=end)
+        bar.ax.set(frame_on=False, ylim=(low, high))  # the colours go on where no cosine is
         bar.set_ticks([low, centre, high], labels=[f"{x:.2g}".replace("-", "−") for x in (low, centre, high)])
     return ax
 
@@ -75,7 +75,7 @@ def embedding(
     classes = [int(k) for k in np.unique(labels)]
     colours = sns.color_palette("colorblind" if len(classes) <= 10 else "viridis", len(classes))
     for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
-        look = {"marker": "x", "s": 12, "linewidths": 0.9} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
+        look = {"marker": "x", "s": 8, "linewidths": 0.5} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
         ax.scatter(*points[labels == k].T, color=[colours[classes.index(k)]], **look)
     for k in classes:
         name = str(k) if class_names is None else class_names[k]

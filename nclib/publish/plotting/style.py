@@ -8,7 +8,7 @@ import matplotlib as mpl
 import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 ONE_COLUMN = 3.25  # inches
 TWO_COLUMN = 6.75
@@ -81,9 +81,14 @@ def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
     ----------
     sizes : numbers along x, each with its own tick.
     """
+
+    def plain(x: float, pos: int | None) -> str:  # 2 and 5 too on at most two decades, and all on the shortest axes
+        low, high = sorted(ax.get_ylim())
+        shown = "1" if high > 100 * low else "125" if high > 3 * low else "123456789"
+        return f"{x:g}" if f"{x:e}"[0] in shown else ""
+
     ax.set_yscale("log", nonpositive="mask")
-    ax.yaxis.set_major_formatter(_PlainLog())
-    ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
+    ax.yaxis.set(major_formatter=plain, minor_formatter=plain)
     if len(sizes):
         ax.set_xscale("log")
         ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
@@ -97,10 +102,3 @@ def styles_of(names: Iterable[str], known: Mapping[str, Style] = MODEL_STYLE) ->
     others = itertools.cycle(zip((PALETTE[0], PALETTE[2], PALETTE[4], PALETTE[9]), "vDPX", strict=True))
     found = {name: style for name, style in known.items() if name in names}
     return found | {name: Style(*next(others), str(name)) for name in names if name not in known}
-
-
-class _PlainLog(LogFormatter):
-    """0.1, 1, 10 instead of powers; which ticks get a label is matplotlib's decision."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
