@@ -253,7 +253,7 @@ def quasi_newton(steps, lower, k):
 class ImplicitGradient(torch.autograd.Function):
     """The derivative of z* = f(z*, x), whichever way z* was found.
 
-    Differentiate both sides of z* = f(z*, x; θ): dz* = J dz* + ∂f dθ with J = ∂f/∂z at z*. So if g is the gradient of
+    Differentiate both sides of z* = f(z*, x; θ): dz* = J dz* + (∂f/∂θ) dθ, J = ∂f/∂z at z*. So if g is the gradient of
     the loss at z*, the gradient at θ and at x is uᵀ ∂f with u = g + Jᵀ u: another fixed point, this time of a linear
     map, and the same solver finds it. What is kept for the backward pass does not grow with the number of steps.
     """
@@ -277,7 +277,7 @@ class ImplicitGradient(torch.autograd.Function):
                     held[:] = z, at, cell(at, x)
             return g + torch.autograd.grad(held[2], held[1], u, retain_graph=True)[0]
 
-        # Rows of unit length: the tolerance then means the same for every image.
+        # Rows of unit length: beside them the 1e-8 of the residual is nothing.
         norm = torch.linalg.vector_norm(cotangent.flatten(1), dim=1, dtype=torch.float64)
         norm = torch.where(norm > 0, norm, 1).view(-1, 1, 1, 1)
         g = (cotangent / norm).float()
