@@ -32,8 +32,10 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> tu
     every = layers == "all" and "all" not in modules
     if layers is None:
         names = blocks_of(modules[""])
-    elif every:  # single layers that compute something in evaluation mode
-        names = [name for name, m in modules.items() if _is_single(m) and not isinstance(m, _NO_BLOCKS)]
+    elif every:  # what computes something in evaluation mode: single layers, and equilibria in place of what they hold
+        inside = tuple(f"{name}." for name, m in modules.items() if hasattr(m, "last_solution"))
+        single = [name for name, m in modules.items() if _is_single(m) and not isinstance(m, _NO_BLOCKS)]
+        names = [name for name in modules if (name in single or f"{name}." in inside) and not name.startswith(inside)]
     else:
         names = [layers] if isinstance(layers, str) else layers
     named: dict[str, Pool] = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, pool)

@@ -19,7 +19,7 @@ from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share, wh
 from nclib.metrics.hooks import Reader
 from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
-from nclib.metrics.report import nc_report, tell_of_no_simplex
+from nclib.metrics.report import nc_report, tell_of_limits
 from nclib.metrics.table import Given, computed
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def measure(
     if not kept and not second_pass:
         said = f"beyond keep={keep} bytes: pass second_pass=True, which reads the loader twice, or a larger keep"
         warnings.warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}", stacklevel=2)
-    tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
+    tell_of_limits({repr(x.name): x.moments.dim for x in shown}, shown[0].moments.counts)
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 

@@ -66,7 +66,7 @@ def nc_report(
     EmptyClassWarning
         A class has no samples.
     UserWarning
-        There are more than d + 1 classes, so that no simplex exists and NC2 cannot be 0.
+        There are more than d + 1 classes, so that no simplex exists and NC2 cannot be 0; or classes with one sample.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def report_of(
 ) -> dict[str, float]:
     """``nc_report`` from the moments of these features, in their weighting."""
     labels = labels.to(m.device, torch.long)
-    tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
+    tell_of_limits({"h": m.dim}, m.counts)
     given = Given(m, whitened=whitened_squares(h, labels, m))
     if w is not None:
         given = given._replace(classifier=scaled_rows(w, "w").to(m.device))
@@ -126,12 +126,18 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
     return computed(own, block=True)
 
 
-def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
-    """Warn where there are more classes than a simplex has corners; dims by what has them, such as a layer."""
-    few = {name: dim for name, dim in dims.items() if dim < num_classes - 1}
-    least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
-    if few:
+def tell_of_limits(dims: dict[str, int], counts: Tensor) -> None:
+    """Warn of classes with one sample, and where there are more classes than a simplex has corners; dims by what has
+    them, such as a layer."""
+    num_classes, single = int((counts > 0).sum()), int((counts == 1).sum())
+    if single:
+        said = f"{single} of {num_classes} classes have one sample, where NC1 is 0 whatever the features are"
+        warnings.warn(said, stacklevel=3)
+    if few := {name: dim for name, dim in dims.items() if dim < num_classes - 1}:
+        least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
         shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())
-        said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 has a "
-        said += f"least value above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
+        said = (
+            f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 and nc3_al"
+        )
+        said += f"ignment have a least value above 0: {shown}. See ideal_values({num_classes}, dim={max(few.values())})"
         warnings.warn(said, stacklevel=3)

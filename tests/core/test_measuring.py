@@ -6,7 +6,8 @@ import math
 import subprocess
 import sys
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
+from dataclasses import make_dataclass
 
 import numpy as np
 import pandas as pd
@@ -234,6 +235,9 @@ def test_the_classifier_is_found_named_or_left_out(cnn):
     with pytest.raises(ValueError, match="pass num_classes"):
         nc.measure(binary, batches(normal(60, 7), LABELS % 2))
     assert not nc.measure(binary, batches(normal(60, 7), LABELS % 2), num_classes=2).empty
+    with pytest.warns(UserWarning) as said:
+        nc.measure(cnn, batches(IMAGES), num_classes=K + 1)
+    assert "no classifier was found" in str(said[0].message) and "gives 5 columns, but {4}" in str(said[0].message)
 
 
 def test_a_module_that_stands_in_several_places_is_measured_at_each():
@@ -279,19 +283,47 @@ def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_cla
     torch.testing.assert_close(found.logits, logits.detach())
 
 
+TWO_HEADS = [
+    lambda h, a, b: (b, a),
+    lambda h, a, b: (a + b) / 2,
+    lambda h, a, b: h,
+    lambda h, a, b: {"logits": b / 2, "aux": a},
+    lambda h, a, b: (F.log_softmax(b, 1), a),
+    lambda h, a, b: ((a + b) / 2, a),
+]
+
+
 @pytest.mark.filterwarnings("ignore:the network's output does not follow")
 def test_two_heads_are_asked_for_and_not_guessed():
     x = normal(60, 8)
-    for output in (lambda h, a, b: (a, b), lambda h, a, b: (a + b) / 2, lambda h, a, b: h):
+    for output in TWO_HEADS:
         net = several(output)
         with pytest.raises(ValueError, match=r"\['a', 'b'\] may be the classifier: pass classifier="):
             nc.measure(net, batches(x), num_classes=K)
-        assert "a.input" in set(nc.measure(net, batches(x), num_classes=K, classifier="a")["layer"])
+        found = nc.features(net, batches(x), num_classes=K, classifier="a")
+        logits = net(x)["logits"] if isinstance(net(x), dict) else net(x) if output is TWO_HEADS[1] else net.a(found.h)
+        torch.testing.assert_close((found.w, found.logits), (net.a.weight, logits), check_stride=False)
     for output in (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a}):
         net = several(output)
         assert torch.equal(nc.features(net, batches(x), num_classes=K).w, net.a.weight)
     chain = nn.Sequential(nn.Linear(8, K), nn.ReLU(), nn.Linear(K, K))  # wide layers before are no heads
     assert torch.equal(nc.features(chain, batches(x)).w, chain[2].weight)
+
+
+Pair = make_dataclass("Pair", ["h", "logits"])
+
+
+@pytest.mark.parametrize("kind", [Pair, namedtuple("Pair", "h logits"), dict, lambda h, logits: (h, logits)])
+@pytest.mark.parametrize("classifier", ["auto", "fc"])
+@pytest.mark.parametrize("last", [nn.Identity(), nn.LogSoftmax(1)])
+def test_logits_go_by_that_name_or_are_what_the_classifier_gave_and_are_not_guessed(kind, classifier, last):
+    x = normal(60, K)  # as many features as classes
+    net = Net(lambda net, x: kind(h=x, logits=last(net.fc(x))), fc=nn.Linear(K, K))
+    unknown = isinstance(last, nn.LogSoftmax) and type(net(x)) is tuple
+    refused = pytest.raises(ValueError, match=r"returns 2 tensors \(25, 4\), .* or under the key 'logits'")
+    with refused if unknown else contextlib.nullcontext():
+        found = nc.features(net, batches(x), classifier=classifier)
+        torch.testing.assert_close((found.h, found.logits), (x, last(net.fc(x))))
 
 
 def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
@@ -399,21 +431,17 @@ def equilibrium(**choices):
 
 
 @pytest.mark.parametrize("hard", [slice(0, 60), slice(30, 31)])  # in every batch, and in the second alone
-@pytest.mark.parametrize("several_names", [True, False])
-def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, several_names):
+@pytest.mark.parametrize("second_pass", [True, False])
+def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, second_pass):
     x = 0.5 * normal(60, 6).clamp(-1, 1)
     x[hard] = 2 * normal(60, 6)[hard]
-    net, names = equilibrium(), ("linear", "cell.0", "cell.1")
-    if not several_names:
-        del net.linear, net.cell
-        names = ("deq.cell.inner.0", "deq.cell.inner.1")
     with pytest.warns(UserWarning) as said:
-        table = nc.measure(net, batches(x), layers="all", second_pass=several_names)
+        table = nc.measure(equilibrium(), batches(x), layers="all", second_pass=second_pass)
     told = [str(warning.message) for warning in said]
-    left = {name for name in names if any(f"layer '{name}' gives" in text for text in told)}
+    left = {name for name in ("linear", "cell.0", "cell.1") if any(f"layer '{name}' gives" in text for text in told)}
     assert left and all("This layer is left out" in text for text in told if "gives" in text)
     assert len(told) == len({text.partition(" gives")[0] for text in told})  # once each
-    assert listed(table) == ["head.input"]
+    assert listed(table) == ["deq", "head.input"]  # and none inside of the equilibrium
 
 
 def test_rows_that_did_not_converge_are_counted():
@@ -488,6 +516,8 @@ def test_layers_without_room_for_a_simplex_are_told():
     with pytest.warns(UserWarning, match=said) as warned:
         table = nc.measure(net, batches(normal(60, 8), labels))
     assert len(warned) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
+    with pytest.warns(UserWarning, match="12 of 12 classes have one sample, where NC1 is 0"):
+        nc.measure(net, [(normal(12, 8), labels[:12])], "3")
 
 
 STREAM = """
@@ -528,10 +558,18 @@ def test_three_axes_are_signals_or_tokens_or_asked_for():
     both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
     with pytest.raises(ValueError, match=r"may be \(B, C, …\), .*: pass a function"):
         nc.measure(both, batches(normal(60, 3, 9)), "1")
-    net = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16))  # (T, B, D): batch_first=False
-    for tokens, says in ((5, "not features of 25 samples"), (25, r"or \(T, B, D\): pass a function")):
+    stack = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16))  # (T, B, D): batch_first=False
+    own = Net(lambda net, x: net.fc(net.norm(x.transpose(0, 1)).mean(0)), norm=nn.LayerNorm(8), fc=nn.Linear(8, K))
+    for net, layer, tokens, says in (
+        (stack, "0", normal(5, 25, 8), "not features of 25 samples"),
+        (stack, "0", normal(25, 25, 8), r"or \(T, B, D\): pass a function"),
+        (own, "norm", normal(25, 24, 8), "not features of 25 samples"),
+        (own, "norm", normal(25, 25, 8), "not features of 24 samples"),  # which one run on 24 rows shows
+    ):
         with pytest.raises(ValueError, match=says):
-            nc.features(net, [(normal(tokens, 25, 8), LABELS[:25])], "0")
+            nc.features(net, [(tokens, LABELS[:25])], layer)
+    by_hand = nc.features(own, [(normal(25, 25, 8), LABELS[:25])], "norm", lambda h: h.mean(0)).h
+    assert torch.equal(by_hand, nc.features(own, [(normal(25, 25, 8), LABELS[:25])]).h)
 
 
 def test_a_module_with_two_names_is_measured_once_and_by_either_name():

@@ -138,5 +138,11 @@ def test_an_equilibrium_layer_is_one_block():
         def forward(self, x):
             return self.head(F.relu(self.out(self.deq(x))))
 
-    table = nc.measure(Net(), batches(normal(60, 8)))
-    assert list(table["layer"].unique()) == ["deq", "out", "head.input"]
+    for layers in (None, "all"):
+        table = nc.measure(Net(), batches(normal(60, 8)), layers)
+        assert list(table["layer"].unique()) == ["deq", "out", "head.input"]
+    outer = nn.Module()
+    outer.n, outer.head = Net(), nn.Linear(8, K)
+    outer.forward = lambda x: outer.head(outer.n.deq(x) / 2)
+    with pytest.warns(UserWarning, match="no block is called, as n are not: name layers"):
+        nc.measure(outer, batches(normal(60, 8)))
