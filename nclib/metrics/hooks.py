@@ -3,7 +3,6 @@
 import math
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
@@ -47,8 +46,8 @@ class Reader:
             self.heads = {} if classifier is None else self._head_named(classifier)
         self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
         self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
-        self.counted = False  # whether rows that did not converge have been counted
-        self.square = False  # whether samples may be on either of two axes
+        # whether rows that did not converge have been counted, and whether samples may be on either of two axes
+        self.counted = self.square = False
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
         head = module_named(self.modules, name)
@@ -65,9 +64,8 @@ class Reader:
         with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
-            for module in {
-                self.modules[name.removesuffix(".input")] for name in self.pools.keys() - self.modules.keys()
-            }:
+            entered = [name.removesuffix(".input") for name in self.pools.keys() - self.modules.keys()]
+            for module in {self.modules[name] for name in entered}:
                 enters = partial(self._keep, ".input")
                 handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
@@ -219,11 +217,8 @@ class Reader:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
         elif not self.named and (unseen or any(x.shape[1] > 1 for x in returned)):
-            said = (
-                f"no classifier was found: name it with classifier={repr(unseen[-1]) if unseen else '…'}, or pass None"
-            )
-            more = "" if unseen else f". No linear layer gives {self.num_classes} columns, but {set(widths.values())}"
-            warnings.warn(said + more, stacklevel=2)
+            name = repr(unseen[-1]) if unseen else f"… (its {self.num_classes} outputs are not among {widths})"
+            warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
 
     def _name(self, outputs: dict[str, Tensor]) -> None:
         """After the first batch: the layers of every batch."""
@@ -232,20 +227,15 @@ class Reader:
             raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
         idle = [name for name in self.pools if (self.modules.get(name), "", 1) not in self.given]
         if self.found and idle and self.names == {f"{self.head}.input"}:
-            said = f'no block is called, as {", ".join(idle)} are not: name layers, or a mapping, or "all"'
-            warnings.warn(said, stacklevel=2)
+            warnings.warn(f"no block is called, as {', '.join(idle)} are not: name layers", stacklevel=2)
 
     def _tell_of_classifier(self, logits: Tensor | None, given: Tensor, own: Tensor) -> None:
         """Warn of a classifier that is no linear map, or not what the network predicts with."""
         if given.ndim == own.ndim == 2 and not _is_linear(self.modules[self.head], given, own):
-            said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: NC0, NC2 and NC3 of its weight"
-            more = "are not those of the map, as of a cosine or scaled classifier; classifier=None leaves them out"
-            warnings.warn(f"{said} {more}", stacklevel=2)
-        if (
-            logits is not None
-            and logits.shape == own.shape
-            and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9
-        ):
+            said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: its NC0, NC2 and NC3 are not those"
+            warnings.warn(f"{said} of the map; classifier=None leaves them out", stacklevel=2)
+        known = logits is not None and logits.shape == own.shape
+        if known and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
 
@@ -254,12 +244,13 @@ class Reader:
         the classifier, or work on its logits. A module that was called as often as it has names has one call under
         each, and else the last one under all."""
         given = given if self.found else self.given | given
-        outputs, calls = {}, Counter(key[:2] for key in given)  # of a module with one name the last alone
+        outputs, wanted = {}, self.pools.keys() - self.left
+        calls = {(module, end): call for module, end, call in given}  # how many: 1 of a module with one name
         for (module, end, call), h in given.items():
             names, count = self.names_of[module], calls[module, end]
             here = names[call - 1 : call] if count == len(names) else names if call == count else []
-            wanted = [name + end for name in here if name + end in self.pools.keys() - self.left]
-            outputs |= dict.fromkeys(wanted[:1] if self.found else wanted, h) if h is not None else {}
+            here = [name + end for name in here if name + end in wanted and h is not None]
+            outputs |= dict.fromkeys(here[:1] if self.found else here, h)
         return outputs
 
     @contextmanager
@@ -278,14 +269,12 @@ class Reader:
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
                 if len(failed):
-                    said = f"layer {name!r} did not converge on {len(failed)} of {len(rows)} rows"
-                    more = f"(worst residual {failed.max():.1e}), whose features are not those of a fixed point"
-                    warnings.warn(f"{said} {more}: allow more max_steps, as with eval_solver=", stacklevel=2)
+                    said = f"{len(failed)} of {len(rows)} rows (worst residual {failed.max():.1e})"
+                    warnings.warn(f"layer {name!r} did not converge on {said}: allow more max_steps", stacklevel=2)
 
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
-            residual = solution.residual.masked_fill(solution.converged, -1).cpu()
-            self.residuals[self.solved[layer]].append(residual)
+            self.residuals[self.solved[layer]].append(solution.residual.masked_fill(solution.converged, -1).cpu())
 
 
 def _is_solved(module: nn.Module) -> bool:
@@ -314,10 +303,8 @@ def _forward(model: nn.Module, inputs: Any, drop: int | None) -> Any:
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
 
     def moved(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        x = x[:-1] if x.ndim and len(x) == drop else x
-        return x.to(*devices) if len(devices) == 1 else x
+        x = x[:-1] if isinstance(x, Tensor) and x.ndim and len(x) == drop else x
+        return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x
 
     # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -290,10 +290,9 @@ class ClassMoments:
     def _find_present(self) -> Tensor:
         present = self.counts > 0
         if self.num_samples and not present.all():
-            absent = [str(k) for k in (~present).nonzero().flatten().tolist()]
-            shown = ", ".join(absent[:10]) + ", …" * (len(absent) > 10)
-            said = f"{len(absent)} of {self.num_classes} classes have no samples and are left out: {shown}"
-            warnings.warn(said, EmptyClassWarning, stacklevel=2)
+            ids = [str(k) for k in (~present).nonzero().flatten().tolist()]
+            said = f"{len(ids)} of {self.num_classes} classes have no samples and are left out: {', '.join(ids[:10])}"
+            warnings.warn(said + ", …" * (len(ids) > 10), EmptyClassWarning, stacklevel=2)
         return present
 
     def _between_eigen(self) -> tuple[Tensor, Tensor]:

@@ -95,12 +95,11 @@ def report_of(
     """``nc_report`` from the moments of these features, in their weighting."""
     labels = labels.to(m.device, torch.long)
     tell_of_limits({"h": m.dim}, m.counts)
-    given = Given(m, whitened=whitened_squares(h, labels, m))
-    if w is not None:
-        given = given._replace(classifier=scaled_rows(w, "w").to(m.device))
+    mismatches, w = None, None if w is None else scaled_rows(w, "w").to(m.device)
     if logits is not None:
         wrong = ncc_mismatches(h, check_logits(logits, len(h), m.num_classes).argmax(1), m)
-        given = given._replace(mismatches=torch.zeros_like(m.squares).index_add_(0, labels, wrong.double()))
+        mismatches = torch.zeros_like(m.squares).index_add_(0, labels, wrong.double())
+    given = Given(m, w, whitened_squares(h, labels, m), mismatches)
     if minority is None:
         return computed(given)
     mask = class_mask(minority, m.num_classes).to(m.device)
@@ -118,12 +117,9 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
         return dict.fromkeys(computed(given, block=True), math.nan)
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
-    own = Given(part, whitened=whitened_squares(h, renumber[labels], part))
-    if w is not None:
-        own = own._replace(classifier=w[block] - part.weights @ w[block])
-    if given.mismatches is not None:
-        own = own._replace(mismatches=given.mismatches[block])
-    return computed(own, block=True)
+    w = None if w is None else w[block] - part.weights @ w[block]
+    mismatches = None if given.mismatches is None else given.mismatches[block]
+    return computed(Given(part, w, whitened_squares(h, renumber[labels], part), mismatches), block=True)
 
 
 def tell_of_limits(dims: dict[str, int], counts: Tensor) -> None:
@@ -131,13 +127,10 @@ def tell_of_limits(dims: dict[str, int], counts: Tensor) -> None:
     them, such as a layer."""
     num_classes, single = int((counts > 0).sum()), int((counts == 1).sum())
     if single:
-        said = f"{single} of {num_classes} classes have one sample, where NC1 is 0 whatever the features are"
-        warnings.warn(said, stacklevel=3)
+        warnings.warn(f"{single} of {num_classes} classes have one sample, where NC1 is always 0", stacklevel=3)
     if few := {name: dim for name, dim in dims.items() if dim < num_classes - 1}:
         least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
         shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())
-        said = (
-            f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 and nc3_al"
-        )
-        said += f"ignment have a least value above 0: {shown}. See ideal_values({num_classes}, dim={max(few.values())})"
-        warnings.warn(said, stacklevel=3)
+        said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 and "
+        more = f"nc3_alignment are above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
+        warnings.warn(said + more, stacklevel=3)

@@ -83,10 +83,6 @@ def _of_a_simplex(value: Number) -> Callable[[int, int], float]:
     return lambda k, r: math.nan if r < k - 1 else value(k, r) if callable(value) else value
 
 
-def _small_classes(m: ClassMoments) -> float:
-    return float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum())
-
-
 _SIMPLEX = {"ideal": _least_distance, "low": _least_distance, "high": math.sqrt(2)}
 _ALIGNED = _SIMPLEX | {"high": 2.0}
 _LENGTHS = {"high": lambda k, r: math.sqrt(k - 1)}
@@ -115,7 +111,7 @@ METRICS = {
     "paper_eq13_uncentred_printed_constant": Metric(d.paper_eq13_uncentred_printed_constant, "moments", **_PRINTED),
     "paper_eq14_uncentred": Metric(d.paper_eq14_uncentred, "classifier moments", "NC3, eq. 14", high=2.0),
     "absent_classes": Metric(lambda m: float((m.counts == 0).sum()), "moments", **_FEW),
-    "small_classes": Metric(_small_classes, "moments", **_FEW),
+    "small_classes": Metric(lambda m: float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum()), "moments", **_FEW),
     "minority_cosine": Metric(minority_cosine, "classifier minority", "cosine among minority classes", **_COSINE),
     "classifier_norm_ratio": Metric(classifier_norm_ratio, "classifier minority", ideal=1.0),
 }
