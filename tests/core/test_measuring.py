@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from problems import Net
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
@@ -42,30 +43,14 @@ def listed(table):
     return list(table["layer"].unique())
 
 
-class Net(nn.Module):
-    """Modules by name, and what is done with them."""
-
-    def __init__(self, does, **modules):
-        super().__init__()
-        for name, module in modules.items():
-            setattr(self, name, module)
-        self.does = does
-
-    def forward(self, *args, **kwargs):
-        return self.does(self, *args, **kwargs)
-
-
 @pytest.fixture
 def cnn():
     torch.manual_seed(0)
+    parts = {"conv1": nn.Conv2d(1, 5, 3), "norm": nn.BatchNorm2d(5), "conv2": nn.Conv2d(5, 6, 3)}
     return Net(
         lambda net, x: net.head(F.relu(net.conv2(F.relu(net.norm(net.conv1(x))))).mean((2, 3))),
-        **{
-            "conv1": nn.Conv2d(1, 5, 3),
-            "norm": nn.BatchNorm2d(5),
-            "conv2": nn.Conv2d(5, 6, 3),
-            "head": nn.Linear(6, K),
-        },
+        **parts,
+        head=nn.Linear(6, K),
     )
 
 
@@ -329,11 +314,8 @@ def test_logits_go_by_that_name_or_are_what_the_classifier_gave_and_are_not_gues
 def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
     x = normal(60, 8)
     for output in (lambda a, b: a, lambda a, b: (a, b), lambda a, b: {"early": [b], "logits": a}, lambda a, b: a + b):
-        net = Net(
-            lambda net, x, output=output: output(net.head(net.body(x)), net.head(net.body(x + 1))),
-            body=nn.Linear(8, 16),
-            head=nn.Linear(16, K),
-        )
+        parts = {"body": nn.Linear(8, 16), "head": nn.Linear(16, K)}
+        net = Net(lambda net, x, out=output: out(net.head(net.body(x)), net.head(net.body(x + 1))), **parts)
         if output(1, 1) == 2:
             with pytest.raises(ValueError, match=r"'head' is called 2 times.*: pass classifier=None"):
                 nc.measure(net, batches(x))
@@ -349,12 +331,8 @@ def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
 
 def test_a_projection_that_is_returned_too_is_not_taken_for_the_classifier():
     def network(output):
-        return Net(
-            lambda net, x: output(h := net.body(x), net.fc(h), net.projection(h)),
-            body=nn.Linear(8, 16),
-            fc=nn.Linear(16, K),
-            projection=nn.Linear(16, 6),
-        )
+        parts = {"body": nn.Linear(8, 16), "fc": nn.Linear(16, K), "projection": nn.Linear(16, 6)}
+        return Net(lambda net, x: output(h := net.body(x), net.fc(h), net.projection(h)), **parts)
 
     for output in (lambda h, a, p: (a, p), lambda h, a, p: {"out": a, "z": p}):
         with pytest.raises(ValueError, match=r"\['fc', 'projection'\] may be the classifier: pass classifier="):

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from problems import Net
 from torch import nn
 from torch.nn import functional as F
 
@@ -85,16 +86,9 @@ def test_a_map_as_high_as_another_convolution_has_channels_is_read_by_the_layer_
 
 
 def test_tokens_after_a_convolution_have_their_features_last():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.patch, self.block = nn.Conv1d(3, 6, 2, 2), nn.Sequential(nn.RMSNorm(6), nn.Linear(6, 6))
-            self.head = nn.Linear(6, K)
-
-        def forward(self, x):
-            return self.head(self.block(self.patch(x).transpose(1, 2)).mean(1))
-
-    table = nc.measure(Net(), batches(normal(60, 3, 8)))
+    parts = {"patch": nn.Conv1d(3, 6, 2, 2), "block": nn.Sequential(nn.RMSNorm(6), nn.Linear(6, 6))}
+    net = Net(lambda n, x: n.head(n.block(n.patch(x).transpose(1, 2)).mean(1)), **parts, head=nn.Linear(6, K))
+    table = nc.measure(net, batches(normal(60, 3, 8)))
     assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"patch": 6, "head.input": 6}
 
 
@@ -105,44 +99,20 @@ def test_a_layer_that_gives_nested_tensors_is_left_out_and_a_head_of_tokens_is_n
     inputs = {"src": normal(60, 5, 8), "src_key_padding_mask": torch.arange(5)[None] >= lengths}
     with pytest.warns(UserWarning, match="gives a nested tensor"), contextlib.suppress(ValueError):
         nc.measure(net, [(inputs, LABELS)], classifier=None, num_classes=K)
-
-    class PerToken(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.fc = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, K)
-
-        def forward(self, x):
-            return self.fc(self.layer(x)).mean(1)
-
+    layer = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    per_token = Net(lambda net, x: net.fc(net.layer(x)).mean(1), layer=layer, fc=nn.Linear(8, K))
     with pytest.warns(UserWarning, match="name it with classifier='fc'"):
-        nc.measure(PerToken(), batches(normal(60, 5, 8)))
+        nc.measure(per_token, batches(normal(60, 5, 8)))
 
 
 def test_an_equilibrium_layer_is_one_block():
-    class Stages(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
-
-        def forward(self, z, x):
-            for block in self.blocks:
-                z = 0.3 * block(z)
-            return z + x
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.deq = nc.DEQ(Stages(), nc.Anderson(), return_solution=False)
-            self.out, self.head = nn.Linear(8, 6), nn.Linear(6, K)
-
-        def forward(self, x):
-            return self.head(F.relu(self.out(self.deq(x))))
-
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+    cell = Net(lambda net, z, x: 0.3 * net.blocks[1](0.3 * net.blocks[0](z)) + x, blocks=blocks)
+    parts = {"deq": nc.DEQ(cell, nc.Anderson(), return_solution=False), "out": nn.Linear(8, 6), "head": nn.Linear(6, K)}
+    net = Net(lambda net, x: net.head(F.relu(net.out(net.deq(x)))), **parts)
     for layers in (None, "all"):
-        table = nc.measure(Net(), batches(normal(60, 8)), layers)
+        table = nc.measure(net, batches(normal(60, 8)), layers)
         assert list(table["layer"].unique()) == ["deq", "out", "head.input"]
-    outer = nn.Module()
-    outer.n, outer.head = Net(), nn.Linear(8, K)
-    outer.forward = lambda x: outer.head(outer.n.deq(x) / 2)
+    outer = Net(lambda outer, x: outer.head(outer.n.deq(x) / 2), n=net, head=nn.Linear(8, K))
     with pytest.warns(UserWarning, match="no block is called, as n are not: name layers"):
         nc.measure(outer, batches(normal(60, 8)))
