@@ -71,6 +71,8 @@ class Reader:
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
                 handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
             for layer in self.solved:
+                handles.callback(setattr, layer, "on_failure", layer.on_failure)
+                layer.on_failure = "ignore"
                 handles.enter_context(layer.register_forward_hook(self._solved))
             yield
 
@@ -161,8 +163,6 @@ class Reader:
             raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
         logits, call = self._logits([x for x in returned if x.shape[1] == self.num_classes])
         outputs = self._outputs(call[2] if call else self.given)
-        if call and first:
-            self._tell_of_classifier(logits, *call[:2])
         if call and (self.found or not self.pools):
             last = f"{self.head}.input"
             outputs[last] = self._pooled(call[0], self.pool, last, self.modules[self.head])
@@ -170,7 +170,7 @@ class Reader:
                 sizes = torch.stack([outputs[name] - outputs[last], outputs[last]]).abs().amax(1)
                 self.apart[name] = torch.maximum(sizes, self.apart.get(name, sizes))
         if first:
-            self._name(outputs)
+            self._begin(outputs, logits, *call[:2] if call else ())
         if odd := (self.names ^ set(outputs)) - self.left:
             raise ValueError(f"the forward pass does not always call {', '.join(sorted(odd))}; name other layers")
         # cloned: a network may write the next batch into the same memory
@@ -187,8 +187,8 @@ class Reader:
             said = f"the network returns {len(returned)} tensors {tuple(returned[0].shape)}, and no classifier gave one"
             raise ValueError(f"{said} as it is: let it return the logits alone, or under the key 'logits'")
         if returned and len(calls) > 1:
-            said = f"{self.head!r} is called {len(calls)} times, and what it gives is not returned as it is"
-            raise ValueError(f"{said}, so that the classifier's call is not known: pass classifier=None")
+            said = f"{self.head!r} is called {len(calls)} times, and nothing of it is returned as it is"
+            raise ValueError(f"{said}: pass classifier=None")
         own = [x for _, x, _ in calls if x.shape == (self.size, self.num_classes)]
         return next(iter(returned or own[-1:]), None), calls[-1] if calls else None
 
@@ -220,22 +220,20 @@ class Reader:
             name = repr(unseen[-1]) if unseen else f"… (its {self.num_classes} outputs are not among {widths})"
             warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
 
-    def _name(self, outputs: dict[str, Tensor]) -> None:
-        """After the first batch: the layers of every batch."""
+    def _begin(self, outputs: dict[str, Tensor], logits: Tensor | None, *call: Tensor) -> None:
+        """After the first batch: the layers of every batch; and warnings of a classifier that is no linear map, or not
+        what the network unlike with."""
         self.names = set(outputs if self.found or not self.pools else self.pools)
         if not self.names:
             raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
         idle = [name for name in self.pools if (self.modules.get(name), "", 1) not in self.given]
         if self.found and idle and self.names == {f"{self.head}.input"}:
             warnings.warn(f"no block is called, as {', '.join(idle)} are not: name layers", stacklevel=2)
-
-    def _tell_of_classifier(self, logits: Tensor | None, given: Tensor, own: Tensor) -> None:
-        """Warn of a classifier that is no linear map, or not what the network predicts with."""
-        if given.ndim == own.ndim == 2 and not _is_linear(self.modules[self.head], given, own):
+        if [x.ndim for x in call] == [2, 2] and not _is_linear(self.modules[self.head], *call):
             said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: its NC0, NC2 and NC3 are not those"
             warnings.warn(f"{said} of the map; classifier=None leaves them out", stacklevel=2)
-        known = logits is not None and logits.shape == own.shape
-        if known and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
+        unlike = logits is None or not call or logits.shape != call[1].shape
+        if not unlike and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
 
@@ -256,15 +254,10 @@ class Reader:
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
-        choices = {layer: layer.on_failure for layer in self.solved}
         self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
-        for layer in choices:
-            layer.on_failure = "ignore"
         try:
             yield
         finally:
-            for layer, choice in choices.items():
-                layer.on_failure = choice
             for name, parts in self.residuals.items():
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)

@@ -331,10 +331,9 @@ class _Layer:
         """Whether the second pass gave other samples: class means that moved by more than 0.001 of how far samples are
         from the first one, which is above the rounding of a network."""
         first, again = self.moments, self.again
-        if not torch.equal(first.counts, again.counts):
-            return True
-        moved = torch.linalg.vector_norm(first.class_means - again.class_means, dim=1)  # NaN of absent classes
-        return bool((moved > 1e9 * first.resolution).any())
+        moved = first.means_from_origin + first.origin - again.means_from_origin - again.origin
+        moved = torch.linalg.vector_norm(moved[first.counts > 0], dim=1)
+        return not torch.equal(first.counts, again.counts) or bool((moved > 1e9 * first.resolution).any())
 
     def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         if self.tested is None:
