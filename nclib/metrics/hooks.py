@@ -50,12 +50,11 @@ class Reader:
         self.counted = self.square = False
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
-        head = module_named(self.modules, name)
-        weight = getattr(head, "weight", None)
+        weight = getattr(module_named(self.modules, name), "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
             raise ValueError(f"the classifier {name!r} must have a weight (K, d), as a linear layer has")
         self.num_classes, self.head = len(weight), name
-        return {head: name}
+        return {self.modules[name]: name}
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -151,6 +150,13 @@ class Reader:
         """Layers that give what the classifier takes, every feature up to rounding: a mean may be taken twice."""
         return {name for name, (apart, size) in self.apart.items() if (apart <= 1e-5 * size).all()}
 
+    def tell_of_idle(self, seen: int) -> None:
+        """Warn where a linear layer that is not called has as many outputs as there are classes and the classifier has
+        more, as of a network that gives embeddings in evaluation mode."""
+        if idle := [name for name, outputs in self.idle.items() if outputs == seen < self.num_classes]:
+            said = f"{idle[-1]!r}, which has an output for each of {seen} classes, is not called in evaluation mode"
+            warnings.warn(f"{said}: {self.head!r} is taken for the classifier of {self.num_classes}", stacklevel=2)
+
     # -- after a batch
 
     def _read(self, output: Any, labels: Any) -> tuple[dict[str, Tensor], Any, Any]:
@@ -212,6 +218,7 @@ class Reader:
         self.num_classes = self.num_classes or (widths[names[0]] if names else 1)
         if self.num_classes < 2:
             raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
+        self.idle = {name: len(m.weight) for m, name in self.heads.items() if name not in self.calls}
         unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
         if names:
             self.head = names[0]

@@ -87,6 +87,5 @@ def _has_weight(layer: nn.Module) -> bool:
 
 def _has_stage(module: nn.Module) -> bool:
     """Whether a sequence of blocks is somewhere inside."""
-    containers = (part for part in module.modules() if type(part) in _CONTAINERS)
-    children = (child for container in containers for child in container.children())
+    children = (child for part in module.modules() if type(part) in _CONTAINERS for child in part.children())
     return any(not _is_single(child) and type(child) not in _CONTAINERS for child in children)

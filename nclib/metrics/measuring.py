@@ -117,11 +117,11 @@ def measure(
     Warns
     -----
     UserWarning
-        A layer that was not named, but found, is left out; ``keep`` is too small, or a layer too wide; the network's
-        output does not follow from that of its classifier: rows change their order, or other layers enter it; the
-        classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; an
-        equilibrium layer (``DEQ``) did not converge on some of the rows; a layer has fewer than K − 1 dimensions, where
-        no simplex exists.
+        A layer that was not named, but found, is left out, or no block is called; ``keep`` is too small, or a layer too
+        wide; the network's output does not follow from that of its classifier: rows change their order, or other layers
+        enter it; the classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; it is
+        not found, or another may be meant that is not called; an equilibrium layer (``DEQ``) did not converge on some
+        of the rows; a layer has fewer than K − 1 dimensions, where no simplex exists; a class has no samples, or one.
 
     Notes
     -----
@@ -205,7 +205,8 @@ def _first_pass(
         kept.append((name, h.cpu(), labels, predicted))
         if room < 0:
             kept.clear()
-    _ = next(iter(measured.values())).moments.present  # warns of absent classes, once for all layers
+    # ``present`` warns of absent classes, once for all layers
+    reader.tell_of_idle(1 + int(next(iter(measured.values())).moments.present.nonzero().max()))
     return measured, kept
 
 

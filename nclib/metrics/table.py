@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -25,10 +26,6 @@ class Given(NamedTuple):
     whitened: Tensor | None = None  # (K,), ``whitened_squares`` of all samples
     mismatches: Tensor | None = None  # (K,), how many samples NC4 counts
     minority: Tensor | None = None  # (K,) bool
-
-    @property
-    def with_covariance(self) -> ClassMoments | None:
-        return None if self.moments.scatter is None else self.moments
 
     @property
     def means(self) -> Tensor:
@@ -93,7 +90,7 @@ _FEW = {"high": lambda k, r: k}
 _BOTH = {"centred": True, "block": True}
 
 METRICS = {
-    "nc1_pinv": Metric(d.nc1_pinv, "with_covariance", "NC1, eq. 12", centred=True),
+    "nc1_pinv": Metric(lambda m, _: d.nc1_pinv(m), "moments moments.scatter", "NC1, eq. 12", centred=True),
     "nc1_pinv_class_balanced": Metric(d.mean_of_whitened, "whitened moments", "NC1, class-balanced", block=True),
     "nc1_trace_ratio": Metric(d.nc1_trace_ratio, "moments", "NC1, trace ratio", **_BOTH),
     "nc1_cdnv": Metric(d.nc1_cdnv, "moments", "NC1, CDNV", **_BOTH),
@@ -138,7 +135,7 @@ def computed(given: Given, block: bool = False) -> dict[str, float]:
     """Every metric that follows from what is given; ``block``: those of a block of classes alone."""
     values = {}
     for name, metric in METRICS.items():
-        arguments = [getattr(given, argument) for argument in metric.given.split()]
+        arguments = [attrgetter(argument)(given) for argument in metric.given.split()]
         if (metric.block or not block) and not any(argument is None for argument in arguments):
             values[name] = metric.of(*arguments)
     return values

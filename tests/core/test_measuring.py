@@ -220,9 +220,15 @@ def test_the_classifier_is_found_named_or_left_out(cnn):
     with pytest.raises(ValueError, match="pass num_classes"):
         nc.measure(binary, batches(normal(60, 7), LABELS % 2))
     assert not nc.measure(binary, batches(normal(60, 7), LABELS % 2), num_classes=2).empty
-    with pytest.warns(UserWarning) as said:
-        nc.measure(cnn, batches(IMAGES), num_classes=K + 1)
-    assert "name it with classifier=… (its 5 outputs are not among" in str(said[0].message)
+    parts = {"body": nn.Linear(7, 9), "fc": nn.Linear(9, K)}
+    embeds = Net(lambda net, x: net.fc(net.body(x)) if net.training else net.body(x), **parts)
+    for net, x, given, told in (
+        (cnn, IMAGES, {"num_classes": K + 1}, "name it with classifier=… (its 5 outputs are not among"),
+        (embeds, normal(60, 7), {}, "'fc', which has an output for each of 4 classes, is not called"),
+    ):
+        with pytest.warns(UserWarning) as said:
+            nc.measure(net, batches(x), **given)
+        assert told in str([warning.message for warning in said])
 
 
 def test_a_module_that_stands_in_several_places_is_measured_at_each():
