@@ -129,18 +129,13 @@ def test_mode_hooks_and_random_state_are_as_before(cnn):
 # ---------------------------------------------------------------------------------------------- kinds of networks
 
 
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU())
-        self.short = nn.Sequential()
-
-    def forward(self, x):
-        return self.short(x) + self.inner(x)
+def block():
+    inner = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU())
+    return Net(lambda net, x: net.short(x) + net.inner(x), inner=inner, short=nn.Sequential())
 
 
 def test_the_blocks_of_common_networks():
-    stage = nn.Sequential(Block(3), Block(3))
+    stage = nn.Sequential(block(), block())
     net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
     assert layers.blocks_of(net) == ["stem", "stage.0", "stage.1"]
     plain = nn.Sequential(
@@ -395,22 +390,16 @@ def test_cls_takes_the_first_token():
 # ------------------------------------------------------------------------------------------------ equilibrium layers
 
 
-class Injected(nn.Module):
+def equilibrium(**choices):
     """Large rows take more evaluations than others."""
 
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
+    def injected(net, z, x):
+        return net.inner(0.1 + 0.9 * z) * (0.1 + 0.85 * (x[:, :1].abs() > 1)) + x
 
-    def forward(self, z, x):
-        return self.inner(0.1 + 0.9 * z) * (0.1 + 0.85 * (x[:, :1].abs() > 1)) + x
-
-
-def equilibrium(**choices):
     linear, choices = nn.Linear(6, 6, bias=False), choices or {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)}
     linear.weight.data = torch.linalg.qr(normal(6, 6)).Q
     cell = nn.Sequential(linear, nn.Tanh())
-    deq, head = nc.DEQ(Injected(cell), **choices), nn.Linear(6, K)
+    deq, head = nc.DEQ(Net(injected, inner=cell), **choices), nn.Linear(6, K)
     return Net(lambda net, x: net.head(net.deq(x)[0] * 2), linear=linear, cell=cell, head=head, deq=deq)
 
 
@@ -557,7 +546,7 @@ def test_three_axes_are_signals_or_tokens_or_asked_for():
 
 
 def test_a_module_with_two_names_is_measured_once_and_by_either_name():
-    stage, head, x = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K), normal(60, 3, 4, 4)
+    stage, head, x = nn.Sequential(block(), block()), nn.Linear(3, K), normal(60, 3, 4, 4)
     net = Net(
         lambda net, x: net.out(F.relu(net.stage(x)).mean((2, 3))), stage=stage, head=head, last=stage[1], out=head
     )

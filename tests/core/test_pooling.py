@@ -25,29 +25,21 @@ def batches(x):
     return list(zip(x.split(25), LABELS.split(25), strict=True))
 
 
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(-1)
-
-
-class ChannelsLast(nn.Module):
+def channels_last():
     """As a Swin transformer: a strided convolution, then maps (B, H, W, D)."""
 
-    def __init__(self):
-        super().__init__()
-        self.patch = nn.Conv2d(1, 6, 2, 2)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(2))
-        self.head = nn.Linear(6, K)
-
-    def forward(self, x):
-        h = self.patch(x).permute(0, 2, 3, 1)
-        for block in self.blocks:
+    def does(net, x):
+        h = net.patch(x).permute(0, 2, 3, 1)
+        for block in net.blocks:
             h = h + block(h)
-        return self.head(h.mean((1, 2)))
+        return net.head(h.mean((1, 2)))
+
+    blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(2))
+    return Net(does, patch=nn.Conv2d(1, 6, 2, 2), blocks=blocks, head=nn.Linear(6, K))
 
 
 def test_maps_with_channels_last_are_averaged_over_positions():
-    net = ChannelsLast()
+    net = channels_last()
     table = nc.measure(net, batches(IMAGES))
     assert set(table[table["metric"] == "dim"]["value"]) == {6} and table["layer"].nunique() == 4
     h = nc.features(net, batches(IMAGES), "blocks.0").h
@@ -57,12 +49,14 @@ def test_maps_with_channels_last_are_averaged_over_positions():
 
 def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_its_axis():
     square = batches(IMAGES[:, :, :12])
-    first = nn.Sequential(nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU()), nn.Flatten(2), Mean(), nn.Linear(6, K))
-    for net, layer, axes in ((ChannelsLast(), "blocks.0.2", (1, 2)), (first, "0.1", (2, 3))):
+    first = nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU()), nn.Flatten(2), Net(lambda _, x: x.mean(-1)), nn.Linear(6, K)
+    )
+    for net, layer, axes in ((channels_last(), "blocks.0.2", (1, 2)), (first, "0.1", (2, 3))):
         h = nc.features(net, square, layer).h
         full = nc.features(net, square, layer, lambda h: h.flatten(1)).h
         torch.testing.assert_close(h, full.reshape(len(h), 6, 6, 6).mean(axes))
-    net = ChannelsLast()
+    net = channels_last()
     net.blocks = nn.ModuleList([nn.Tanh()])  # between a convolution and a linear layer
     with pytest.raises(ValueError, match=r"\(25, 6, 6, 6\), which may be .*: pass a function"):
         nc.features(net, square, "blocks.0")

@@ -91,27 +91,25 @@ def test_logits_that_are_nan_are_refused_as_by_the_report():
         nc.nc_report(*nc.features(net, [(X, LABELS)]))
 
 
-class Solved(nn.Module):
+def solved(*factors):
     """Its equilibrium layer solves negative numbers alone."""
 
-    def __init__(self, *factors):
-        super().__init__()
-        cell, solver = lambda z, x: torch.where(x > 0, 1.5, 0.1) * z + x, nc.FixedPointIteration(max_steps=8)
-        self.deq = nc.DEQ(cell, solver, return_solution=False, on_failure="ignore")
-        self.stem, self.head, self.factors = nn.Linear(8, 8), nn.Linear(8, K), factors
+    def does(net, x):
+        h = net.stem(x)
+        for factor in factors:
+            h = net.deq(factor * h.abs())
+        return net.head(h)
 
-    def forward(self, x):
-        h = self.stem(x)
-        for factor in self.factors:
-            h = self.deq(factor * h.abs())
-        return self.head(h)
+    cell, solver = lambda z, x: torch.where(x > 0, 1.5, 0.1) * z + x, nc.FixedPointIteration(max_steps=8)
+    deq = nc.DEQ(cell, solver, return_solution=False, on_failure="ignore")
+    return Net(does, deq=deq, stem=nn.Linear(8, 8), head=nn.Linear(8, K))
 
 
 def test_rows_that_did_not_converge_are_counted_at_each_call():
-    net = Solved(1.0, -1e-3)
+    net = solved(1.0, -1e-3)
     with pytest.warns(UserWarning, match=r"'deq' did not converge on 60 of 120 rows"):
         nc.measure(net, [(X[:30], LABELS[:30]), (X[30:], LABELS[30:])], "head.input", second_pass=True)
-    idle = Solved()
+    idle = solved()
     idle.deq(X.abs())
     nc.measure(idle, [(X, LABELS)], "head.input")  # its solve of before counts for nothing
     assert not any(m._forward_hooks for m in (*net.modules(), *idle.modules()))
