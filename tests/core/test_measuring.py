@@ -172,19 +172,13 @@ def test_all_layers_are_those_without_submodules_and_what_the_classifier_takes_i
     assert listed(nc.measure(named, batches(x), "all")) == ["all"]  # a module of that name
 
 
-def transformer():
-    """Tokens (B, T, D); a tuple as output; the same cell twice."""
-
+def test_tokens_tuples_and_a_module_that_is_called_twice():
     def does(net, x, scale=1.0):
         h = net.cell(F.relu(net.cell(net.layer(scale * x))))
         return net.out(h[:, 0]), h
 
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
-    return Net(does, layer=layer, cell=nn.Linear(8, 8), out=nn.Linear(8, K))
-
-
-def test_tokens_tuples_and_a_module_that_is_called_twice():
-    net, x = transformer(), normal(60, 5, 8)
+    net, x = Net(does, layer=layer, cell=nn.Linear(8, 8), out=nn.Linear(8, K)), normal(60, 5, 8)
     table = nc.measure(net, batches(x))
     assert listed(table) == ["layer", "cell", "out.input"]
     net.eval()
@@ -239,12 +233,8 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
 
 def several(output):
     """Returns what ``output`` makes of the features and of the outputs of two heads."""
-
-    def does(net, x):
-        h = net.encoder(x).relu()
-        return output(h, net.a(h), net.b(h))
-
-    return Net(does, encoder=nn.Linear(8, 16), a=nn.Linear(16, K), b=nn.Linear(16, K))
+    parts = {"encoder": nn.Linear(8, 16), "a": nn.Linear(16, K), "b": nn.Linear(16, K)}
+    return Net(lambda net, x: output(h := net.encoder(x).relu(), net.a(h), net.b(h)), **parts)
 
 
 OUTPUTS = [
@@ -282,15 +272,13 @@ TWO_HEADS = [
 @pytest.mark.filterwarnings("ignore:the network's output does not follow")
 def test_two_heads_are_asked_for_and_not_guessed():
     x = normal(60, 8)
-    for output in TWO_HEADS:
-        net = several(output)
+    for net, output in ((several(output), output) for output in TWO_HEADS):
         with pytest.raises(ValueError, match=r"\['a', 'b'\] may be the classifier: pass classifier="):
             nc.measure(net, batches(x), num_classes=K)
         found = nc.features(net, batches(x), num_classes=K, classifier="a")
         logits = net(x)["logits"] if isinstance(net(x), dict) else net(x) if output is TWO_HEADS[1] else net.a(found.h)
         torch.testing.assert_close((found.w, found.logits), (net.a.weight, logits), check_stride=False)
-    for output in (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a}):
-        net = several(output)
+    for net in map(several, (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a})):
         assert torch.equal(nc.features(net, batches(x), num_classes=K).w, net.a.weight)
     chain = nn.Sequential(nn.Linear(8, K), nn.ReLU(), nn.Linear(K, K))  # wide layers before are no heads
     assert torch.equal(nc.features(chain, batches(x)).w, chain[2].weight)
@@ -302,9 +290,10 @@ Pair = make_dataclass("Pair", ["h", "logits"])
 @pytest.mark.parametrize("kind", [Pair, namedtuple("Pair", "h logits"), dict, lambda h, logits: (h, logits)])
 @pytest.mark.parametrize("classifier", ["auto", "fc"])
 @pytest.mark.parametrize("last", [nn.Identity(), nn.LogSoftmax(1)])
-def test_logits_go_by_that_name_or_are_what_the_classifier_gave_and_are_not_guessed(kind, classifier, last):
-    x = normal(60, K)  # as many features as classes
-    net = Net(lambda net, x: kind(h=x, logits=last(net.fc(x))), fc=nn.Linear(K, K))
+def test_logits_among_as_many_features_go_by_name_or_are_what_the_classifier_gave_and_are_not_guessed(
+    kind, classifier, last
+):
+    net, x = Net(lambda net, x: kind(h=x, logits=last(net.fc(x))), fc=nn.Linear(K, K)), normal(60, K)
     unknown = isinstance(last, nn.LogSoftmax) and type(net(x)) is tuple
     refused = pytest.raises(ValueError, match=r"returns 2 tensors \(25, 4\), .* or under the key 'logits'")
     with refused if unknown else contextlib.nullcontext():
@@ -338,8 +327,7 @@ def test_a_projection_that_is_returned_too_is_not_taken_for_the_classifier():
     for output in (lambda h, a, p: (a, p), lambda h, a, p: {"out": a, "z": p}):
         with pytest.raises(ValueError, match=r"\['fc', 'projection'\] may be the classifier: pass classifier="):
             nc.measure(network(output), batches(normal(60, 8)))
-    for output in (lambda h, a, p: (a, F.normalize(p)), lambda h, a, p: (h, a)):
-        net = network(output)
+    for net in map(network, (lambda h, a, p: (a, F.normalize(p)), lambda h, a, p: (h, a))):
         assert torch.equal(nc.features(net, batches(normal(60, 8))).w, net.fc.weight)
 
 
@@ -360,15 +348,12 @@ def test_a_compiled_network_that_has_run_is_measured_as_it_is(cnn):
         assert nc.measure(parts, batches(x), names).equals(table)
 
 
-def test_empty_batches_are_passed_over(cnn):
+def test_empty_batches_are_passed_over_and_labels_handed_back_as_they_are(cnn):
     expected = nc.measure(cnn, batches(IMAGES))
     empty = (IMAGES[:0], LABELS[:0])
     assert nc.measure(cnn, [empty, *batches(IMAGES), empty]).equals(expected)
     found = nc.features(cnn, [empty, *batches(IMAGES), (IMAGES[:0], [])])
     assert torch.equal(found.labels, LABELS)
-
-
-def test_features_hand_labels_back_as_they_are(cnn):
     for labels in (LABELS.double() / 3, F.one_hot(LABELS)):
         assert torch.equal(nc.features(cnn, [(IMAGES[:25], labels[:25]), (IMAGES[25:], labels[25:])]).labels, labels)
     texts = [f"class {k}" for k in LABELS]
@@ -547,9 +532,8 @@ def test_three_axes_are_signals_or_tokens_or_asked_for():
 
 def test_a_module_with_two_names_is_measured_once_and_by_either_name():
     stage, head, x = nn.Sequential(block(), block()), nn.Linear(3, K), normal(60, 3, 4, 4)
-    net = Net(
-        lambda net, x: net.out(F.relu(net.stage(x)).mean((2, 3))), stage=stage, head=head, last=stage[1], out=head
-    )
+    parts = {"stage": stage, "head": head, "last": stage[1], "out": head}
+    net = Net(lambda net, x: net.out(F.relu(net.stage(x)).mean((2, 3))), **parts)
     table = nc.measure(net, batches(x))
     assert listed(table) == ["stage.0", "stage.1", "head.input"]
     for name in ("last", "stage.1"):

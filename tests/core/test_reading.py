@@ -75,10 +75,8 @@ def test_a_block_that_differs_in_small_features_alone_is_listed():
         return Net(lambda _, h: torch.cat([h[:, :1], h[:, 1:] * factor], 1), identity=nn.Identity())
 
     blocks = nn.Sequential(scale(5.0), scale(0.01), scale(1.0))
-    net = Net(
-        lambda net, x: net.head(net.blocks(torch.cat([3e6 + x[:, :1], net.stem(x)], 1))),
-        **{"stem": nn.Linear(8, 8), "blocks": blocks, "head": nn.Linear(9, K)},
-    )
+    parts = {"stem": nn.Linear(8, 8), "blocks": blocks, "head": nn.Linear(9, K)}
+    net = Net(lambda net, x: net.head(net.blocks(torch.cat([3e6 + x[:, :1], net.stem(x)], 1))), **parts)
     table = nc.measure(net, [(X[:59], LABELS[:59]), (X[59:], LABELS[59:])])
     assert list(table["layer"].unique()) == ["stem", "blocks.0", "head.input"]
 
