@@ -160,6 +160,7 @@ class Reader:
     # -- after a batch
 
     def _read(self, output: Any, labels: Any) -> tuple[dict[str, Tensor], Any, Any]:
+        # what may be the logits: the field or key of that name, or else any part
         alone = output.get("logits", output) if isinstance(output, Mapping) else getattr(output, "logits", output)
         returned = [x for x in tensors(alone) if x.ndim == 2 and len(x) == self.size and x.is_floating_point()]
         first = self.names is None
@@ -183,9 +184,9 @@ class Reader:
         return outputs, labels, None if logits is None else logits.clone()
 
     def _logits(self, returned: list[Tensor]) -> tuple[Tensor | None, tuple | None]:
-        """The logits, of the tensors (B, K) in the network's output or, if it has one, its field or key ``logits``:
-        what the classifier gave, or else the only one. Where there is none they are what the classifier gave. And the
-        call of the classifier."""
+        """The logits and the call of the classifier. Of the tensors (B, K) that are returned, in a field or key
+        ``logits`` if there is one, the logits are what the classifier gave, or else the only one; where none is
+        returned, they are what the classifier gave."""
         calls = self.calls.get(self.head, [])
         if found := [(x, call) for x in returned for call in reversed(calls) if _alike(x, call[1])]:
             return found[0]
@@ -229,7 +230,7 @@ class Reader:
 
     def _begin(self, outputs: dict[str, Tensor], logits: Tensor | None, *call: Tensor) -> None:
         """After the first batch: the layers of every batch; and warnings of a classifier that is no linear map, or not
-        what the network unlike with."""
+        what the network predicts with."""
         self.names = set(outputs if self.found or not self.pools else self.pools)
         if not self.names:
             raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
@@ -239,8 +240,8 @@ class Reader:
         if [x.ndim for x in call] == [2, 2] and not _is_linear(self.modules[self.head], *call):
             said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: its NC0, NC2 and NC3 are not those"
             warnings.warn(f"{said} of the map; classifier=None leaves them out", stacklevel=2)
-        unlike = logits is None or not call or logits.shape != call[1].shape
-        if not unlike and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
+        known = logits is not None and call and logits.shape == call[1].shape
+        if known and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
 

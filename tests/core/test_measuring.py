@@ -290,9 +290,7 @@ Pair = make_dataclass("Pair", ["h", "logits"])
 @pytest.mark.parametrize("kind", [Pair, namedtuple("Pair", "h logits"), dict, lambda h, logits: (h, logits)])
 @pytest.mark.parametrize("classifier", ["auto", "fc"])
 @pytest.mark.parametrize("last", [nn.Identity(), nn.LogSoftmax(1)])
-def test_logits_among_as_many_features_go_by_name_or_are_what_the_classifier_gave_and_are_not_guessed(
-    kind, classifier, last
-):
+def test_logits_go_by_that_name_or_are_what_the_classifier_gave_and_are_not_guessed(kind, classifier, last):
     net, x = Net(lambda net, x: kind(h=x, logits=last(net.fc(x))), fc=nn.Linear(K, K)), normal(60, K)
     unknown = isinstance(last, nn.LogSoftmax) and type(net(x)) is tuple
     refused = pytest.raises(ValueError, match=r"returns 2 tensors \(25, 4\), .* or under the key 'logits'")
