@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 K, D = 6, 11
 COUNTS = [40, 25, 12, 7, 5, 2]  # unequal on purpose: the two weightings must differ
@@ -54,3 +54,16 @@ def close(actual, expected, rtol: float = 1e-10) -> None:
     """Equal to rtol of the largest entry: what float64 rounding may leave in a matrix."""
     actual, expected = torch.as_tensor(actual).double(), torch.as_tensor(np.asarray(expected)).double()
     torch.testing.assert_close(actual, expected, rtol=0, atol=rtol * float(expected.abs().max()))
+
+
+class Net(nn.Module):
+    """Modules by name, and what is done with them."""
+
+    def __init__(self, does, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            setattr(self, name, module)
+        self.does = does
+
+    def forward(self, *args, **kwargs):
+        return self.does(self, *args, **kwargs)

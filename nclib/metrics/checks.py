@@ -16,6 +16,8 @@ Classes = Array | Sequence[int] | Sequence[bool]
 def as_tensor(x: Array) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach()
+    if np.ma.is_masked(x):
+        raise ValueError("some values are masked; leave out their rows")
     x = np.asarray(x)
     if x.dtype.kind not in "biuf":
         raise ValueError(f"give a tensor or an array of numbers, not one of {x.dtype}")

@@ -3,9 +3,9 @@
 import math
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -46,15 +46,15 @@ class Reader:
             self.heads = {} if classifier is None else self._head_named(classifier)
         self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
         self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
-        self.counted = False  # whether rows that did not converge have been counted
+        # whether rows that did not converge have been counted, and whether samples may be on either of two axes
+        self.counted = self.square = False
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
-        head = module_named(self.modules, name)
-        weight = getattr(head, "weight", None)
+        weight = getattr(module_named(self.modules, name), "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
             raise ValueError(f"the classifier {name!r} must have a weight (K, d), as a linear layer has")
         self.num_classes, self.head = len(weight), name
-        return {head: name}
+        return {self.modules[name]: name}
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -63,13 +63,15 @@ class Reader:
         with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
-            entered = self.pools.keys() - self.modules.keys()
-            for module in {self.modules[name.removesuffix(".input")] for name in entered}:
+            entered = [name.removesuffix(".input") for name in self.pools.keys() - self.modules.keys()]
+            for module in {self.modules[name] for name in entered}:
                 enters = partial(self._keep, ".input")
                 handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
                 handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
             for layer in self.solved:
+                handles.callback(setattr, layer, "on_failure", layer.on_failure)
+                layer.on_failure = "ignore"
                 handles.enter_context(layer.register_forward_hook(self._solved))
             yield
 
@@ -80,33 +82,39 @@ class Reader:
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
-                self.size = len(labels)
-                self.calls = {}  # of layers that may be the classifier, by call: input, output, ``given``, ``count``
-                self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
-                output = _forward(self.model, inputs)
+                output = self._run(inputs, len(labels))
+                if self.names is None and self.square:  # refuses layers whose samples are not along the first axis
+                    self.counted = True
+                    self._run(inputs, len(labels) - 1, drop=len(labels))
+                    output, self.counted = self._run(inputs, len(labels)), again
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
+
+    def _run(self, inputs: Any, size: int, drop: int | None = None) -> Any:
+        self.size = size
+        self.calls = {}  # of layers that may be the classifier, each call: input, output, ``given`` until then
+        self.given = {}  # features by (module, "" or ".input", call), in the order of the calls
+        return _forward(self.model, inputs, drop)
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         name = self.heads[module]
         if self.head in ("", name) and isinstance(output, Tensor) and (output.ndim == 2 or self.named):
             given = next(tensors((*args, *kwargs.values()))).detach().clone()  # a later layer may work in place
-            call = given, output.detach().clone(), dict(self.given), dict(self.count)
-            self.calls[name] = [*self.calls.pop(name, ()), call]
+            self.calls[name] = [*self.calls.pop(name, ()), (given, output.detach().clone(), dict(self.given))]
 
     def _keep(self, end: str, module: nn.Module, args: tuple, value: Any) -> None:
         """Keep what a module returned or, end=".input", was given. Of a module with one name the last call is kept, of
         others each call, under the pooling of the name that it may get."""
         names = [f"{name}{end}" for name in self.names_of[module]]
-        wanted = [name for name in names if name in self.pools]
-        self.count[module, end] = call = self.count[module, end] + 1
-        name = names[call - 1] if call <= len(names) and names[call - 1] in wanted else wanted[0]
+        call = 1 + sum(key[:2] == (module, end) for key in self.given) if len(names) > 1 else 1
+        name = next(name for name in names[call - 1 : call] + names if name in self.pools)
+        self.given[module, end, call] = None
         if name in self.left:
             return
         try:
             value = (*args, *value.values()) if end else value
-            self.given[module, end, call if len(names) > 1 else 1] = self._pooled(value, self.pools[name], name, module)
+            self.given[module, end, call] = self._pooled(value, self.pools[name], name, module)
         except ValueError as error:
             if not self.found:
                 raise
@@ -119,13 +127,13 @@ class Reader:
         x = x.cpu() if x.device.type == "mps" else x  # which has no float64
         if x.is_nested:
             raise ValueError(f"layer {name!r} gives a nested tensor, as with a padding mask: measure a later layer")
+        self.square |= x.ndim == 3 and x.shape[0] == x.shape[1] == self.size > 1
         said = f"layer {name!r} gives {x.dtype} {tuple(x.shape)}"
+        h = x
         if callable(pool) and (x.ndim != 2 or (name in self.pools and not self.found)):
             h = pool(x)
-        elif len(x) == self.size and x.ndim > 1 and x.is_floating_point():
-            h = x.flatten(1) if x.ndim == 2 or pool == "flatten" else self._vectors(x, pool, name, module, said)
-        else:
-            h = x
+        elif len(x) == self.size and x.ndim > 2 and x.is_floating_point():
+            h = x.flatten(1) if pool == "flatten" else self._vectors(x, pool, name, module, said)
         if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
             raise ValueError(f"{said}, and not features of {self.size} samples: pass a pool that returns (B, d)")
         return h.clone()
@@ -135,129 +143,139 @@ class Reader:
         if key not in self.last:
             self.last[key] = features_last(x, module, self.model, name not in self.modules)
         if (last := self.last[key]) is None:
-            form = "(B, C, …), (B, …, D) or (T, B, D)"
-            raise ValueError(f"{said}, which may be {form}: pass a function as its pool that returns (B, d)")
+            raise ValueError(f"{said}, which may be (B, C, …), (B, …, D) or (T, B, D): pass a function as its pool")
         return vectors(x, pool, last)
 
     def twins(self) -> set[str]:
         """Layers that give what the classifier takes, every feature up to rounding: a mean may be taken twice."""
         return {name for name, (apart, size) in self.apart.items() if (apart <= 1e-5 * size).all()}
 
+    def tell_of_idle(self, seen: int) -> None:
+        """Warn where a linear layer that is not called has as many outputs as there are classes and the classifier has
+        more, as of a network that gives embeddings in evaluation mode."""
+        if idle := [name for name, outputs in self.idle.items() if outputs == seen < self.num_classes]:
+            said = f"{idle[-1]!r}, which has an output for each of {seen} classes, is not called in evaluation mode"
+            warnings.warn(f"{said}: {self.head!r} is taken for the classifier of {self.num_classes}", stacklevel=2)
+
     # -- after a batch
 
     def _read(self, output: Any, labels: Any) -> tuple[dict[str, Tensor], Any, Any]:
-        returned = [x for x in tensors(output) if x.ndim == 2 and len(x) == self.size and x.is_floating_point()]
+        # what may be the logits: the field or key of that name, or else any part
+        alone = output.get("logits", output) if isinstance(output, Mapping) else getattr(output, "logits", output)
+        returned = [x for x in tensors(alone) if x.ndim == 2 and len(x) == self.size and x.is_floating_point()]
         first = self.names is None
         if first:
-            self._settle(output, returned)
-        returned = [x for x in returned if x.shape[1] == self.num_classes]
-        if not self.head:
-            logits, outputs = returned[0] if returned else None, self._outputs(self.given, self.count)
-        elif self.head not in self.calls:
+            self._settle(alone, returned)
+        if self.head and self.head not in self.calls:
             raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
-        else:
-            logits, (given, own, *before) = self._predicted(self.calls[self.head], returned, first)
-            if first and given.ndim == own.ndim == 2 and not _is_linear(self.modules[self.head], given, own):
-                said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: NC0, NC2 and NC3 of its weight"
-                more = "are not those of the map, as of a cosine or scaled classifier; classifier=None leaves them out"
-                warnings.warn(f"{said} {more}", stacklevel=2)
-            outputs = self._outputs(*before)
-            if self.found or not self.pools:
-                last = f"{self.head}.input"
-                outputs[last] = self._pooled(given, self.pool, last, self.modules[self.head])
-                for name in [name for name, h in outputs.items() if name != last and h.shape == outputs[last].shape]:
-                    sizes = torch.stack([outputs[name] - outputs[last], outputs[last]]).abs().amax(1)
-                    self.apart[name] = torch.maximum(sizes, self.apart.get(name, sizes))
+        logits, call = self._logits([x for x in returned if x.shape[1] == self.num_classes])
+        outputs = self._outputs(call[2] if call else self.given)
+        if call and (self.found or not self.pools):
+            last = f"{self.head}.input"
+            outputs[last] = self._pooled(call[0], self.pool, last, self.modules[self.head])
+            for name in [name for name, h in outputs.items() if name != last and h.shape == outputs[last].shape]:
+                sizes = torch.stack([outputs[name] - outputs[last], outputs[last]]).abs().amax(1)
+                self.apart[name] = torch.maximum(sizes, self.apart.get(name, sizes))
         if first:
-            self.names = set(outputs if self.found or not self.pools else self.pools)
-            if not self.names:
-                raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
+            self._begin(outputs, logits, *call[:2] if call else ())
         if odd := (self.names ^ set(outputs)) - self.left:
             raise ValueError(f"the forward pass does not always call {', '.join(sorted(odd))}; name other layers")
         # cloned: a network may write the next batch into the same memory
         return outputs, labels, None if logits is None else logits.clone()
 
-    def _settle(self, output: Any, returned: list[Tensor]) -> None:
+    def _logits(self, returned: list[Tensor]) -> tuple[Tensor | None, tuple | None]:
+        """The logits and the call of the classifier. Of the tensors (B, K) that are returned, in a field or key
+        ``logits`` if there is one, the logits are what the classifier gave, or else the only one; where none is
+        returned, they are what the classifier gave."""
+        calls = self.calls.get(self.head, [])
+        if found := [(x, call) for x in returned for call in reversed(calls) if _alike(x, call[1])]:
+            return found[0]
+        if len(returned) > 1:
+            said = f"the network returns {len(returned)} tensors {tuple(returned[0].shape)}, and no classifier gave one"
+            raise ValueError(f"{said} as it is: let it return the logits alone, or under the key 'logits'")
+        if returned and len(calls) > 1:
+            said = f"{self.head!r} is called {len(calls)} times, and nothing of it is returned as it is"
+            raise ValueError(f"{said}: pass classifier=None")
+        own = [x for _, x, _ in calls if x.shape == (self.size, self.num_classes)]
+        return next(iter(returned or own[-1:]), None), calls[-1] if calls else None
+
+    def _settle(self, alone: Any, returned: list[Tensor]) -> None:
         """After the first batch: the number of classes and the classifier."""
-        alone = output.get("logits") if isinstance(output, Mapping) else output
         if self.num_classes is None and isinstance(alone, Tensor) and alone.ndim == 2:
             self.num_classes = alone.shape[1]
         widths = {name: calls[-1][1].shape[1] for name, calls in self.calls.items()}
         names = [name for name in widths if self.named or self.num_classes in (None, widths[name])]
-        ends = [name for name in names if any(_alike(x, out) for x in returned for _, out, *_ in self.calls[name])]
-        if self.num_classes is None:  # features that are returned too are the input of the classifier
-            taken = [given for name in ends for given, *_ in self.calls[name]]
-            ends = [name for name in ends if not any(_alike(self.calls[name][-1][1], given) for given in taken)]
-            names = names[-1:]
-        names = ends or names
+        ends = [name for name in names if any(_alike(x, out) for x in returned for _, out, _ in self.calls[name])]
+        # features that are returned too are the input of the classifier
+        taken = [] if self.num_classes else [given for name in ends for given, *_ in self.calls[name]]
+        ends = [name for name in ends if not any(_alike(self.calls[name][-1][1], given) for given in taken)]
+        known = [x for name in ends for call in self.calls[name] for x in call[:2]]
+        others = {x.shape[1] for x in returned if not any(_alike(x, y) for y in known)}
+        if same := others & {widths[name] for name in ends}:  # logits that another classifier may have given
+            ends = [name for name in names if widths[name] in same]
+        names = ends or (names if self.num_classes else names[-1:])
         if len(names) > 1:
             raise ValueError(f"each of {names} may be the classifier: pass classifier= one of them, or None")
         self.num_classes = self.num_classes or (widths[names[0]] if names else 1)
         if self.num_classes < 2:
             raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
+        self.idle = {name: len(m.weight) for m, name in self.heads.items() if name not in self.calls}
         unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
-        if not self.named and not names and (unseen or any(x.shape[1] == self.num_classes for x in returned)):
-            name = repr(unseen[-1]) if unseen else "…"
-            warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
         if names:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
+        elif not self.named and (unseen or any(x.shape[1] > 1 for x in returned)):
+            name = repr(unseen[-1]) if unseen else f"… (its {self.num_classes} outputs are not among {widths})"
+            warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
 
-    def _outputs(self, given: dict[tuple, Tensor], count: dict[tuple, int]) -> dict[str, Tensor]:
-        """What each layer had given, in ``count`` calls, when the classifier was called; of named layers also later,
-        where found ones hold the classifier, or work on its logits. A module that was called as often as it has names
-        has one call under each, and else the last one under all."""
-        outputs, (given, count) = {}, (given, count) if self.found else (self.given | given, self.count)
-        for (module, end, call), h in given.items():
-            names = [f"{name}{end}" for name in self.names_of[module]]
-            calls = count[module, end]
-            here = names[call - 1 : call] if len(names) in (1, calls) else names if call == calls else []
-            wanted = [name for name in here if name in self.pools and name not in self.left]
-            outputs |= dict.fromkeys(wanted[:1] if self.found else wanted, h)
-        return outputs
-
-    def _predicted(self, calls: list[tuple], returned: list[Tensor], first: bool) -> tuple[Tensor | None, tuple]:
-        """What the network makes of the outputs of its classifier, which may change the prediction; and which call of
-        the classifier it returns."""
-        own = calls[-1][1]
-        if own.shape != (self.size, self.num_classes):
-            return returned[0] if returned else None, calls[-1]
-        if not returned:
-            return own, calls[-1]
-        found = ((x, call) for x in returned for call in reversed(calls) if _alike(x, call[1]))
-        logits, call = next(found, (returned[0], None if len(calls) > 1 else calls[0]))
-        if call is None:
-            said = f"{self.head!r} is called {len(calls)} times, and what it gives is not returned as it is"
-            raise ValueError(f"{said}, so that the classifier's call is not known: pass classifier=None")
-        if first and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
+    def _begin(self, outputs: dict[str, Tensor], logits: Tensor | None, *call: Tensor) -> None:
+        """After the first batch: the layers of every batch; and warnings of a classifier that is no linear map, or not
+        what the network predicts with."""
+        self.names = set(outputs if self.found or not self.pools else self.pools)
+        if not self.names:
+            raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
+        idle = [name for name in self.pools if (self.modules.get(name), "", 1) not in self.given]
+        if self.found and idle and self.names == {f"{self.head}.input"}:
+            warnings.warn(f"no block is called, as {', '.join(idle)} are not: name layers", stacklevel=2)
+        if [x.ndim for x in call] == [2, 2] and not _is_linear(self.modules[self.head], *call):
+            said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: its NC0, NC2 and NC3 are not those"
+            warnings.warn(f"{said} of the map; classifier=None leaves them out", stacklevel=2)
+        known = logits is not None and call and logits.shape == call[1].shape
+        if known and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
-        return logits, call
+
+    def _outputs(self, given: dict[tuple, Tensor | None]) -> dict[str, Tensor]:
+        """What each layer had given when the classifier was called; of named layers also later, where found ones hold
+        the classifier, or work on its logits. A module that was called as often as it has names has one call under
+        each, and else the last one under all."""
+        given = given if self.found else self.given | given
+        outputs, wanted = {}, self.pools.keys() - self.left
+        calls = {(module, end): call for module, end, call in given}  # how many: 1 of a module with one name
+        for (module, end, call), h in given.items():
+            names, count = self.names_of[module], calls[module, end]
+            here = names[call - 1 : call] if count == len(names) else names if call == count else []
+            here = [name + end for name in here if name + end in wanted and h is not None]
+            outputs |= dict.fromkeys(here[:1] if self.found else here, h)
+        return outputs
 
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
-        choices = {layer: layer.on_failure for layer in self.solved}
         self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
-        for layer in choices:
-            layer.on_failure = "ignore"
         try:
             yield
         finally:
-            for layer, choice in choices.items():
-                layer.on_failure = choice
             for name, parts in self.residuals.items():
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
                 if len(failed):
-                    said = f"layer {name!r} did not converge on {len(failed)} of {len(rows)} rows"
-                    more = f"(worst residual {failed.max():.1e}), whose features are not those of a fixed point"
-                    warnings.warn(f"{said} {more}: allow more max_steps, as with eval_solver=", stacklevel=2)
+                    said = f"{len(failed)} of {len(rows)} rows (worst residual {failed.max():.1e})"
+                    warnings.warn(f"layer {name!r} did not converge on {said}: allow more max_steps", stacklevel=2)
 
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
-            residual = solution.residual.masked_fill(solution.converged, -1).cpu()
-            self.residuals[self.solved[layer]].append(residual)
+            self.residuals[self.solved[layer]].append(solution.residual.masked_fill(solution.converged, -1).cpu())
 
 
 def _is_solved(module: nn.Module) -> bool:
@@ -281,10 +299,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _forward(model: nn.Module, inputs: Any) -> Any:
+def _forward(model: nn.Module, inputs: Any, drop: int | None) -> Any:
+    """Of tensors with ``drop`` rows the last is left out."""
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
 
     def moved(x: Any) -> Any:
+        x = x[:-1] if isinstance(x, Tensor) and x.ndim and len(x) == drop else x
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x
 
     # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.
@@ -306,9 +326,12 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in what a module returned or was given; of a mapping its logits and last_hidden_state first."""
+    """All tensors in what a module returned or was given; of a mapping or dataclass its logits and last_hidden_state
+    first."""
+    if is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        value = sorted(value.items(), key=lambda item: item[0] not in ("logits", "last_hidden_state"))
+        value = [value[name] for name in sorted(value, key=lambda name: name not in ("logits", "last_hidden_state"))]
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list)):

@@ -14,8 +14,8 @@ _NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.Identi
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     """Every module under all of its names, but for what computes a parametrised weight; what torch.compile wrapped goes
     by the name of the wrapper."""
-    named = [(name.split("."), module) for name, module in model.named_modules(remove_duplicate=False)]
-    named = [(parts, module) for parts, module in named if "parametrizations" not in parts]
+    named = ((name.split("."), module) for name, module in model.named_modules(remove_duplicate=False))
+    named = ((parts, module) for parts, module in named if "parametrizations" not in parts)
     return {".".join(part for part in parts if part != "_orig_mod"): module for parts, module in named}
 
 
@@ -32,16 +32,17 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> tu
     every = layers == "all" and "all" not in modules
     if layers is None:
         names = blocks_of(modules[""])
-    elif every:  # single layers that compute something in evaluation mode
-        names = [name for name, m in modules.items() if _is_single(m) and not isinstance(m, _NO_BLOCKS)]
+    elif every:  # what computes something in evaluation mode: single layers, and equilibria in place of what they hold
+        inside = tuple(f"{name}." for name, m in modules.items() if hasattr(m, "last_solution"))
+        alone = (name for name, m in modules.items() if f"{name}." in inside or _is_single(m))
+        names = [n for n in alone if not (n.startswith(inside) or isinstance(modules[n], _NO_BLOCKS))]
     else:
         names = [layers] if isinstance(layers, str) else layers
     named: dict[str, Pool] = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, pool)
     for name, how in {"": pool, **named}.items():
         if not (callable(how) or how in ("mean", "flatten", "cls")):
             raise ValueError(f"pool must be 'mean', 'flatten', 'cls' or a function that returns (B, d), got {how!r}")
-        if name not in modules:
-            module_named(modules, name.removesuffix(".input"))
+        module_named(modules, name if name in modules else name.removesuffix(".input"))
     return named, every or layers is None
 
 
@@ -54,21 +55,21 @@ def blocks_of(model: nn.Module) -> list[str]:
         parts = ((name, child) for name, child in parent._modules.items() if child is not None)
         children = [(f"{prefix}{name}", getattr(child, "_orig_mod", child)) for name, child in parts]
         runs = isinstance(parent, nn.Sequential)
-        last = None  # of a run of single layers
+        goes_on = False  # whether the block that was found last is a run of single layers
         for name, child in children:
             single = _is_single(child)
-            if not runs or not single or _has_weight(child):
-                found.extend([last] if last else [])
-                last = None
-            wrapper = not single and type(parent) not in _CONTAINERS and _has_stage(child)
-            wrapper &= not hasattr(child, "last_solution")  # an equilibrium layer is measured at its equilibrium
+            goes_on &= single and not _has_weight(child)
+            # an equilibrium layer is measured at its equilibrium
+            wrapper = not (single or type(parent) in _CONTAINERS or hasattr(child, "last_solution")) and _has_stage(
+                child
+            )
             if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):
                 found.append(name)
-            elif runs and (_has_weight(child) or last) and not isinstance(child, _NO_BLOCKS):
-                last = name
-        found.extend([last] if last else [])
+            elif runs and (_has_weight(child) or goes_on) and not isinstance(child, _NO_BLOCKS):
+                found[len(found) - goes_on :] = [name]
+                goes_on = True
 
     visit(model, "")
     return found
@@ -86,6 +87,5 @@ def _has_weight(layer: nn.Module) -> bool:
 
 def _has_stage(module: nn.Module) -> bool:
     """Whether a sequence of blocks is somewhere inside."""
-    containers = (part for part in module.modules() if type(part) in _CONTAINERS)
-    children = (child for container in containers for child in container.children())
+    children = (child for part in module.modules() if type(part) in _CONTAINERS for child in part.children())
     return any(not _is_single(child) and type(child) not in _CONTAINERS for child in children)

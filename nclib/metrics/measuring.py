@@ -19,7 +19,7 @@ from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share, wh
 from nclib.metrics.hooks import Reader
 from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
-from nclib.metrics.report import nc_report, tell_of_no_simplex
+from nclib.metrics.report import nc_report, tell_of_limits
 from nclib.metrics.table import Given, computed
 
 if TYPE_CHECKING:
@@ -109,18 +109,19 @@ def measure(
     ------
     ValueError
         A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
-        do not fit, NaN or infinite features or logits, several layers, or calls of one, that may be the classifier.
+        do not fit, NaN or infinite features or logits, several layers, or calls of one, that may be the classifier, or
+        several tensors that may be the logits.
     ImportError
         pandas is not installed.
 
     Warns
     -----
     UserWarning
-        A layer that was not named, but found, is left out; ``keep`` is too small, or a layer too wide; the network's
-        output does not follow from that of its classifier: rows change their order, or other layers enter it; the
-        classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; an
-        equilibrium layer (``DEQ``) did not converge on some of the rows; a layer has fewer than K − 1 dimensions, where
-        no simplex exists.
+        A layer that was not named, but found, is left out, or no block is called; ``keep`` is too small, or a layer too
+        wide; the network's output does not follow from that of its classifier: rows change their order, or other layers
+        enter it; the classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; it is
+        not found, or another may be meant that is not called; an equilibrium layer (``DEQ``) did not converge on some
+        of the rows; a layer has fewer than K − 1 dimensions, where no simplex exists; a class has no samples, or one.
 
     Notes
     -----
@@ -139,8 +140,9 @@ def measure(
     A classifier that is called several times in one forward pass is measured at the call whose output is returned, and
     another module, such as a tied cell, at its last call before that; one that stands under several names and is called
     as often, such as a single ReLU in an ``nn.Sequential``, at each call under one name. Of a tuple that a layer
-    returns the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor; of one that the
-    network returns ``logits`` or else the first tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels
+    returns the first tensor is taken, of a mapping or dataclass ``last_hidden_state`` or else the first tensor. The
+    logits are the field or key ``logits`` of what the network returns, or else what its classifier gave, or else the
+    only tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels
     and features of the layer's own modules show, or else those of the blocks around it. Where they do not show it, and
     for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, read at its equilibrium.
 
@@ -176,12 +178,11 @@ def measure(
         shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
         if second_pass and any(layer.differs() for layer in shown):
             raise ValueError("the loader gave other samples the second time: pass one that can be read twice")
-        w = {f"{reader.head}.input": reader.w}
-        rows = [row for layer in shown for row in layer.rows(w.get(layer.name), per_class)]
+        rows = [row for x in shown for row in x.rows(reader.w if x.name == f"{reader.head}.input" else None, per_class)]
     if not kept and not second_pass:
         said = f"beyond keep={keep} bytes: pass second_pass=True, which reads the loader twice, or a larger keep"
         warnings.warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}", stacklevel=2)
-    tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
+    tell_of_limits({repr(x.name): x.moments.dim for x in shown}, shown[0].moments.counts)
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 
@@ -196,16 +197,16 @@ def _first_pass(
         if name not in measured:
             d, whole = h.shape[1], h.shape[1] <= max_dim
             if not whole:
-                said = f"layer {name!r} has {d} features, whose moments would take {8e-9 * d**2:.1f} GB: nc1_pinv and "
-                said += f'effective_rank are left out. Give it pool="mean", or pass max_dim={d}'
-                warnings.warn(said, stacklevel=3)
+                said = f"layer {name!r} has {d} features (moments of {8e-9 * d**2:.1f} GB): nc1_pinv and effective_rank"
+                warnings.warn(f'{said} are left out; give it pool="mean", or pass max_dim={d}', stacklevel=3)
             measured[name] = _Layer(name, ClassMoments(reader.num_classes, d, weighting, covariance=whole))
         measured[name].update(h, labels, predicted)
         room -= h.nbytes
         kept.append((name, h.cpu(), labels, predicted))
         if room < 0:
             kept.clear()
-    _ = next(iter(measured.values())).moments.present  # warns of absent classes, once for all layers
+    # ``present`` warns of absent classes, once for all layers
+    reader.tell_of_idle(1 + int(next(iter(measured.values())).moments.present.nonzero().max()))
     return measured, kept
 
 
@@ -294,8 +295,7 @@ class _Layer:
 
     def __init__(self, name: str, moments: ClassMoments) -> None:
         self.name, self.moments = name, moments
-        self.predicts, self.tested = False, None
-        self.compared = False  # whether ``compare`` has been called
+        self.predicts, self.compared, self.tested = False, False, None  # compared: whether ``compare`` has been called
         # Of each class: Σ_i ‖h_i‖; samples that are predicted; whose nearest mean is not that of the predicted class;
         # whose nearest mean is not that of their class; whitened_squares.
         sums = torch.zeros(5, moments.num_classes, dtype=torch.float64)
@@ -332,10 +332,9 @@ class _Layer:
         """Whether the second pass gave other samples: class means that moved by more than 0.001 of how far samples are
         from the first one, which is above the rounding of a network."""
         first, again = self.moments, self.again
-        if not torch.equal(first.counts, again.counts):
-            return True
-        moved = torch.linalg.vector_norm(first.class_means - again.class_means, dim=1)  # NaN of absent classes
-        return bool((moved > 1e9 * first.resolution).any())
+        moved = first.means_from_origin + first.origin - again.means_from_origin - again.origin
+        moved = torch.linalg.vector_norm(moved[first.counts > 0], dim=1)
+        return not torch.equal(first.counts, again.counts) or bool((moved > 1e9 * first.resolution).any())
 
     def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         if self.tested is None:
@@ -349,18 +348,17 @@ class _Layer:
     def rows(self, w: Tensor | None, per_class: bool) -> Iterator[tuple[str, int | None, str, float]]:
         """w : of the classifier's input alone"""
         m, counts = self.moments, self.moments.counts.cpu()
-        given = Given(m, None if w is None else scaled_rows(w, "w").to(m.device))
+        whitened = self.whitened.to(m.device) if self.compared else None
+        mismatched = self.mismatched if self.compared and self.predicts else None
+        given = Given(m, None if w is None else scaled_rows(w, "w").to(m.device), whitened, mismatched)
         by_class = {
             "samples": counts,
             "nc1_trace_ratio": m.class_variances / m.between_rows.square().sum(),
             "feature_norm": self.norms / counts,
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
-        if self.compared:
-            given = given._replace(whitened=self.whitened.to(m.device))
-            if self.predicts:
-                given = given._replace(mismatches=self.mismatched)
-                by_class["nc4_ncc_mismatch"] = self.mismatched / counts
+        if mismatched is not None:
+            by_class["nc4_ncc_mismatch"] = mismatched / counts
         report = {"dim": m.dim, "samples": m.num_samples, **computed(given), "feature_norm": share(self.norms, m)}
         if m.scatter is not None:
             report["effective_rank"] = effective_rank(m)

@@ -290,9 +290,9 @@ class ClassMoments:
     def _find_present(self) -> Tensor:
         present = self.counts > 0
         if self.num_samples and not present.all():
-            absent = ", ".join(map(str, (~present).nonzero().flatten().tolist()))
-            said = f"{int((~present).sum())} of {self.num_classes} classes have no samples and are left out: {absent}"
-            warnings.warn(said, EmptyClassWarning, stacklevel=2)
+            ids = [str(k) for k in (~present).nonzero().flatten().tolist()]
+            said = f"{len(ids)} of {self.num_classes} classes have no samples and are left out: {', '.join(ids[:10])}"
+            warnings.warn(said + ", …" * (len(ids) > 10), EmptyClassWarning, stacklevel=2)
         return present
 
     def _between_eigen(self) -> tuple[Tensor, Tensor]:

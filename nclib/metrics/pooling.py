@@ -31,10 +31,8 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
     around on both axes that module decides."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
         return None
-    around, before = (
-        [part for part in network.modules() if layer in part.modules()],
-        _before(x, layer, network, entered),
-    )
+    around = [part for part in network.modules() if layer in part.modules()]
+    before = _before(x, layer, network, entered)
     for part in (layer, *reversed(around)):
         first, last = (any(x.shape[axis] in _sizes(each)[axis] for each in part.modules()) for axis in (1, -1))
         if first != last:

@@ -66,7 +66,7 @@ def nc_report(
     EmptyClassWarning
         A class has no samples.
     UserWarning
-        There are more than d + 1 classes, so that no simplex exists and NC2 cannot be 0.
+        There are more than d + 1 classes, so that no simplex exists and NC2 cannot be 0; or classes with one sample.
 
     Examples
     --------
@@ -94,13 +94,12 @@ def report_of(
 ) -> dict[str, float]:
     """``nc_report`` from the moments of these features, in their weighting."""
     labels = labels.to(m.device, torch.long)
-    tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
-    given = Given(m, whitened=whitened_squares(h, labels, m))
-    if w is not None:
-        given = given._replace(classifier=scaled_rows(w, "w").to(m.device))
+    tell_of_limits({"h": m.dim}, m.counts)
+    mismatches, w = None, None if w is None else scaled_rows(w, "w").to(m.device)
     if logits is not None:
         wrong = ncc_mismatches(h, check_logits(logits, len(h), m.num_classes).argmax(1), m)
-        given = given._replace(mismatches=torch.zeros_like(m.squares).index_add_(0, labels, wrong.double()))
+        mismatches = torch.zeros_like(m.squares).index_add_(0, labels, wrong.double())
+    given = Given(m, w, whitened_squares(h, labels, m), mismatches)
     if minority is None:
         return computed(given)
     mask = class_mask(minority, m.num_classes).to(m.device)
@@ -118,20 +117,20 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
         return dict.fromkeys(computed(given, block=True), math.nan)
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
-    own = Given(part, whitened=whitened_squares(h, renumber[labels], part))
-    if w is not None:
-        own = own._replace(classifier=w[block] - part.weights @ w[block])
-    if given.mismatches is not None:
-        own = own._replace(mismatches=given.mismatches[block])
-    return computed(own, block=True)
+    w = None if w is None else w[block] - part.weights @ w[block]
+    mismatches = None if given.mismatches is None else given.mismatches[block]
+    return computed(Given(part, w, whitened_squares(h, renumber[labels], part), mismatches), block=True)
 
 
-def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
-    """Warn where there are more classes than a simplex has corners; dims by what has them, such as a layer."""
-    few = {name: dim for name, dim in dims.items() if dim < num_classes - 1}
-    least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
-    if few:
+def tell_of_limits(dims: dict[str, int], counts: Tensor) -> None:
+    """Warn of classes with one sample, and where there are more classes than a simplex has corners; dims by what has
+    them, such as a layer."""
+    num_classes, single = int((counts > 0).sum()), int((counts == 1).sum())
+    if single:
+        warnings.warn(f"{single} of {num_classes} classes have one sample, where NC1 is always 0", stacklevel=3)
+    if few := {name: dim for name, dim in dims.items() if dim < num_classes - 1}:
+        least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
         shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())
-        said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 has a "
-        said += f"least value above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
-        warnings.warn(said, stacklevel=3)
+        said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 and "
+        more = f"nc3_alignment are above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
+        warnings.warn(said + more, stacklevel=3)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -25,10 +26,6 @@ class Given(NamedTuple):
     whitened: Tensor | None = None  # (K,), ``whitened_squares`` of all samples
     mismatches: Tensor | None = None  # (K,), how many samples NC4 counts
     minority: Tensor | None = None  # (K,) bool
-
-    @property
-    def with_covariance(self) -> ClassMoments | None:
-        return None if self.moments.scatter is None else self.moments
 
     @property
     def means(self) -> Tensor:
@@ -83,10 +80,6 @@ def _of_a_simplex(value: Number) -> Callable[[int, int], float]:
     return lambda k, r: math.nan if r < k - 1 else value(k, r) if callable(value) else value
 
 
-def _small_classes(m: ClassMoments) -> float:
-    return float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum())
-
-
 _SIMPLEX = {"ideal": _least_distance, "low": _least_distance, "high": math.sqrt(2)}
 _ALIGNED = _SIMPLEX | {"high": 2.0}
 _LENGTHS = {"high": lambda k, r: math.sqrt(k - 1)}
@@ -97,7 +90,7 @@ _FEW = {"high": lambda k, r: k}
 _BOTH = {"centred": True, "block": True}
 
 METRICS = {
-    "nc1_pinv": Metric(d.nc1_pinv, "with_covariance", "NC1, eq. 12", centred=True),
+    "nc1_pinv": Metric(lambda m, _: d.nc1_pinv(m), "moments moments.scatter", "NC1, eq. 12", centred=True),
     "nc1_pinv_class_balanced": Metric(d.mean_of_whitened, "whitened moments", "NC1, class-balanced", block=True),
     "nc1_trace_ratio": Metric(d.nc1_trace_ratio, "moments", "NC1, trace ratio", **_BOTH),
     "nc1_cdnv": Metric(d.nc1_cdnv, "moments", "NC1, CDNV", **_BOTH),
@@ -115,7 +108,7 @@ METRICS = {
     "paper_eq13_uncentred_printed_constant": Metric(d.paper_eq13_uncentred_printed_constant, "moments", **_PRINTED),
     "paper_eq14_uncentred": Metric(d.paper_eq14_uncentred, "classifier moments", "NC3, eq. 14", high=2.0),
     "absent_classes": Metric(lambda m: float((m.counts == 0).sum()), "moments", **_FEW),
-    "small_classes": Metric(_small_classes, "moments", **_FEW),
+    "small_classes": Metric(lambda m: float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum()), "moments", **_FEW),
     "minority_cosine": Metric(minority_cosine, "classifier minority", "cosine among minority classes", **_COSINE),
     "classifier_norm_ratio": Metric(classifier_norm_ratio, "classifier minority", ideal=1.0),
 }
@@ -142,7 +135,7 @@ def computed(given: Given, block: bool = False) -> dict[str, float]:
     """Every metric that follows from what is given; ``block``: those of a block of classes alone."""
     values = {}
     for name, metric in METRICS.items():
-        arguments = [getattr(given, argument) for argument in metric.given.split()]
+        arguments = [attrgetter(argument)(given) for argument in metric.given.split()]
         if (metric.block or not block) and not any(argument is None for argument in arguments):
             values[name] = metric.of(*arguments)
     return values

@@ -6,12 +6,14 @@ import math
 import subprocess
 import sys
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
+from dataclasses import make_dataclass
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from problems import Net
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
@@ -41,30 +43,14 @@ def listed(table):
     return list(table["layer"].unique())
 
 
-class Net(nn.Module):
-    """Modules by name, and what is done with them."""
-
-    def __init__(self, does, **modules):
-        super().__init__()
-        for name, module in modules.items():
-            setattr(self, name, module)
-        self.does = does
-
-    def forward(self, *args, **kwargs):
-        return self.does(self, *args, **kwargs)
-
-
 @pytest.fixture
 def cnn():
     torch.manual_seed(0)
+    parts = {"conv1": nn.Conv2d(1, 5, 3), "norm": nn.BatchNorm2d(5), "conv2": nn.Conv2d(5, 6, 3)}
     return Net(
         lambda net, x: net.head(F.relu(net.conv2(F.relu(net.norm(net.conv1(x))))).mean((2, 3))),
-        **{
-            "conv1": nn.Conv2d(1, 5, 3),
-            "norm": nn.BatchNorm2d(5),
-            "conv2": nn.Conv2d(5, 6, 3),
-            "head": nn.Linear(6, K),
-        },
+        **parts,
+        head=nn.Linear(6, K),
     )
 
 
@@ -143,18 +129,13 @@ def test_mode_hooks_and_random_state_are_as_before(cnn):
 # ---------------------------------------------------------------------------------------------- kinds of networks
 
 
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU())
-        self.short = nn.Sequential()
-
-    def forward(self, x):
-        return self.short(x) + self.inner(x)
+def block():
+    inner = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU())
+    return Net(lambda net, x: net.short(x) + net.inner(x), inner=inner, short=nn.Sequential())
 
 
 def test_the_blocks_of_common_networks():
-    stage = nn.Sequential(Block(3), Block(3))
+    stage = nn.Sequential(block(), block())
     net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
     assert layers.blocks_of(net) == ["stem", "stage.0", "stage.1"]
     plain = nn.Sequential(
@@ -191,19 +172,13 @@ def test_all_layers_are_those_without_submodules_and_what_the_classifier_takes_i
     assert listed(nc.measure(named, batches(x), "all")) == ["all"]  # a module of that name
 
 
-def transformer():
-    """Tokens (B, T, D); a tuple as output; the same cell twice."""
-
+def test_tokens_tuples_and_a_module_that_is_called_twice():
     def does(net, x, scale=1.0):
         h = net.cell(F.relu(net.cell(net.layer(scale * x))))
         return net.out(h[:, 0]), h
 
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
-    return Net(does, layer=layer, cell=nn.Linear(8, 8), out=nn.Linear(8, K))
-
-
-def test_tokens_tuples_and_a_module_that_is_called_twice():
-    net, x = transformer(), normal(60, 5, 8)
+    net, x = Net(does, layer=layer, cell=nn.Linear(8, 8), out=nn.Linear(8, K)), normal(60, 5, 8)
     table = nc.measure(net, batches(x))
     assert listed(table) == ["layer", "cell", "out.input"]
     net.eval()
@@ -234,6 +209,15 @@ def test_the_classifier_is_found_named_or_left_out(cnn):
     with pytest.raises(ValueError, match="pass num_classes"):
         nc.measure(binary, batches(normal(60, 7), LABELS % 2))
     assert not nc.measure(binary, batches(normal(60, 7), LABELS % 2), num_classes=2).empty
+    parts = {"body": nn.Linear(7, 9), "fc": nn.Linear(9, K)}
+    embeds = Net(lambda net, x: net.fc(net.body(x)) if net.training else net.body(x), **parts)
+    for net, x, given, told in (
+        (cnn, IMAGES, {"num_classes": K + 1}, "name it with classifier=… (its 5 outputs are not among"),
+        (embeds, normal(60, 7), {}, "'fc', which has an output for each of 4 classes, is not called"),
+    ):
+        with pytest.warns(UserWarning) as said:
+            nc.measure(net, batches(x), **given)
+        assert told in str([warning.message for warning in said])
 
 
 def test_a_module_that_stands_in_several_places_is_measured_at_each():
@@ -249,12 +233,8 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
 
 def several(output):
     """Returns what ``output`` makes of the features and of the outputs of two heads."""
-
-    def does(net, x):
-        h = net.encoder(x).relu()
-        return output(h, net.a(h), net.b(h))
-
-    return Net(does, encoder=nn.Linear(8, 16), a=nn.Linear(16, K), b=nn.Linear(16, K))
+    parts = {"encoder": nn.Linear(8, 16), "a": nn.Linear(16, K), "b": nn.Linear(16, K)}
+    return Net(lambda net, x: output(h := net.encoder(x).relu(), net.a(h), net.b(h)), **parts)
 
 
 OUTPUTS = [
@@ -279,29 +259,51 @@ def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_cla
     torch.testing.assert_close(found.logits, logits.detach())
 
 
+TWO_HEADS = [
+    lambda h, a, b: (b, a),
+    lambda h, a, b: (a + b) / 2,
+    lambda h, a, b: h,
+    lambda h, a, b: {"logits": b / 2, "aux": a},
+    lambda h, a, b: (F.log_softmax(b, 1), a),
+    lambda h, a, b: ((a + b) / 2, a),
+]
+
+
 @pytest.mark.filterwarnings("ignore:the network's output does not follow")
 def test_two_heads_are_asked_for_and_not_guessed():
     x = normal(60, 8)
-    for output in (lambda h, a, b: (a, b), lambda h, a, b: (a + b) / 2, lambda h, a, b: h):
-        net = several(output)
+    for net, output in ((several(output), output) for output in TWO_HEADS):
         with pytest.raises(ValueError, match=r"\['a', 'b'\] may be the classifier: pass classifier="):
             nc.measure(net, batches(x), num_classes=K)
-        assert "a.input" in set(nc.measure(net, batches(x), num_classes=K, classifier="a")["layer"])
-    for output in (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a}):
-        net = several(output)
+        found = nc.features(net, batches(x), num_classes=K, classifier="a")
+        logits = net(x)["logits"] if isinstance(net(x), dict) else net(x) if output is TWO_HEADS[1] else net.a(found.h)
+        torch.testing.assert_close((found.w, found.logits), (net.a.weight, logits), check_stride=False)
+    for net in map(several, (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a})):
         assert torch.equal(nc.features(net, batches(x), num_classes=K).w, net.a.weight)
     chain = nn.Sequential(nn.Linear(8, K), nn.ReLU(), nn.Linear(K, K))  # wide layers before are no heads
     assert torch.equal(nc.features(chain, batches(x)).w, chain[2].weight)
 
 
+Pair = make_dataclass("Pair", ["h", "logits"])
+
+
+@pytest.mark.parametrize("kind", [Pair, namedtuple("Pair", "h logits"), dict, lambda h, logits: (h, logits)])
+@pytest.mark.parametrize("classifier", ["auto", "fc"])
+@pytest.mark.parametrize("last", [nn.Identity(), nn.LogSoftmax(1)])
+def test_logits_go_by_that_name_or_are_what_the_classifier_gave_and_are_not_guessed(kind, classifier, last):
+    net, x = Net(lambda net, x: kind(h=x, logits=last(net.fc(x))), fc=nn.Linear(K, K)), normal(60, K)
+    unknown = isinstance(last, nn.LogSoftmax) and type(net(x)) is tuple
+    refused = pytest.raises(ValueError, match=r"returns 2 tensors \(25, 4\), .* or under the key 'logits'")
+    with refused if unknown else contextlib.nullcontext():
+        found = nc.features(net, batches(x), classifier=classifier)
+        torch.testing.assert_close((found.h, found.logits), (x, last(net.fc(x))))
+
+
 def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
     x = normal(60, 8)
     for output in (lambda a, b: a, lambda a, b: (a, b), lambda a, b: {"early": [b], "logits": a}, lambda a, b: a + b):
-        net = Net(
-            lambda net, x, output=output: output(net.head(net.body(x)), net.head(net.body(x + 1))),
-            body=nn.Linear(8, 16),
-            head=nn.Linear(16, K),
-        )
+        parts = {"body": nn.Linear(8, 16), "head": nn.Linear(16, K)}
+        net = Net(lambda net, x, out=output: out(net.head(net.body(x)), net.head(net.body(x + 1))), **parts)
         if output(1, 1) == 2:
             with pytest.raises(ValueError, match=r"'head' is called 2 times.*: pass classifier=None"):
                 nc.measure(net, batches(x))
@@ -317,18 +319,13 @@ def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
 
 def test_a_projection_that_is_returned_too_is_not_taken_for_the_classifier():
     def network(output):
-        return Net(
-            lambda net, x: output(h := net.body(x), net.fc(h), net.projection(h)),
-            body=nn.Linear(8, 16),
-            fc=nn.Linear(16, K),
-            projection=nn.Linear(16, 6),
-        )
+        parts = {"body": nn.Linear(8, 16), "fc": nn.Linear(16, K), "projection": nn.Linear(16, 6)}
+        return Net(lambda net, x: output(h := net.body(x), net.fc(h), net.projection(h)), **parts)
 
     for output in (lambda h, a, p: (a, p), lambda h, a, p: {"out": a, "z": p}):
         with pytest.raises(ValueError, match=r"\['fc', 'projection'\] may be the classifier: pass classifier="):
             nc.measure(network(output), batches(normal(60, 8)))
-    for output in (lambda h, a, p: (a, F.normalize(p)), lambda h, a, p: (h, a)):
-        net = network(output)
+    for net in map(network, (lambda h, a, p: (a, F.normalize(p)), lambda h, a, p: (h, a))):
         assert torch.equal(nc.features(net, batches(normal(60, 8))).w, net.fc.weight)
 
 
@@ -349,15 +346,12 @@ def test_a_compiled_network_that_has_run_is_measured_as_it_is(cnn):
         assert nc.measure(parts, batches(x), names).equals(table)
 
 
-def test_empty_batches_are_passed_over(cnn):
+def test_empty_batches_are_passed_over_and_labels_handed_back_as_they_are(cnn):
     expected = nc.measure(cnn, batches(IMAGES))
     empty = (IMAGES[:0], LABELS[:0])
     assert nc.measure(cnn, [empty, *batches(IMAGES), empty]).equals(expected)
     found = nc.features(cnn, [empty, *batches(IMAGES), (IMAGES[:0], [])])
     assert torch.equal(found.labels, LABELS)
-
-
-def test_features_hand_labels_back_as_they_are(cnn):
     for labels in (LABELS.double() / 3, F.one_hot(LABELS)):
         assert torch.equal(nc.features(cnn, [(IMAGES[:25], labels[:25]), (IMAGES[25:], labels[25:])]).labels, labels)
     texts = [f"class {k}" for k in LABELS]
@@ -379,41 +373,31 @@ def test_cls_takes_the_first_token():
 # ------------------------------------------------------------------------------------------------ equilibrium layers
 
 
-class Injected(nn.Module):
+def equilibrium(**choices):
     """Large rows take more evaluations than others."""
 
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
+    def injected(net, z, x):
+        return net.inner(0.1 + 0.9 * z) * (0.1 + 0.85 * (x[:, :1].abs() > 1)) + x
 
-    def forward(self, z, x):
-        return self.inner(0.1 + 0.9 * z) * (0.1 + 0.85 * (x[:, :1].abs() > 1)) + x
-
-
-def equilibrium(**choices):
     linear, choices = nn.Linear(6, 6, bias=False), choices or {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)}
     linear.weight.data = torch.linalg.qr(normal(6, 6)).Q
     cell = nn.Sequential(linear, nn.Tanh())
-    deq, head = nc.DEQ(Injected(cell), **choices), nn.Linear(6, K)
+    deq, head = nc.DEQ(Net(injected, inner=cell), **choices), nn.Linear(6, K)
     return Net(lambda net, x: net.head(net.deq(x)[0] * 2), linear=linear, cell=cell, head=head, deq=deq)
 
 
 @pytest.mark.parametrize("hard", [slice(0, 60), slice(30, 31)])  # in every batch, and in the second alone
-@pytest.mark.parametrize("several_names", [True, False])
-def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, several_names):
+@pytest.mark.parametrize("second_pass", [True, False])
+def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, second_pass):
     x = 0.5 * normal(60, 6).clamp(-1, 1)
     x[hard] = 2 * normal(60, 6)[hard]
-    net, names = equilibrium(), ("linear", "cell.0", "cell.1")
-    if not several_names:
-        del net.linear, net.cell
-        names = ("deq.cell.inner.0", "deq.cell.inner.1")
     with pytest.warns(UserWarning) as said:
-        table = nc.measure(net, batches(x), layers="all", second_pass=several_names)
+        table = nc.measure(equilibrium(), batches(x), layers="all", second_pass=second_pass)
     told = [str(warning.message) for warning in said]
-    left = {name for name in names if any(f"layer '{name}' gives" in text for text in told)}
+    left = {name for name in ("linear", "cell.0", "cell.1") if any(f"layer '{name}' gives" in text for text in told)}
     assert left and all("This layer is left out" in text for text in told if "gives" in text)
     assert len(told) == len({text.partition(" gives")[0] for text in told})  # once each
-    assert listed(table) == ["head.input"]
+    assert listed(table) == ["deq", "head.input"]  # and none inside of the equilibrium
 
 
 def test_rows_that_did_not_converge_are_counted():
@@ -488,6 +472,8 @@ def test_layers_without_room_for_a_simplex_are_told():
     with pytest.warns(UserWarning, match=said) as warned:
         table = nc.measure(net, batches(normal(60, 8), labels))
     assert len(warned) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
+    with pytest.warns(UserWarning, match="12 of 12 classes have one sample, where NC1 is always 0"):
+        nc.measure(net, [(normal(12, 8), labels[:12])], "3")
 
 
 STREAM = """
@@ -528,17 +514,24 @@ def test_three_axes_are_signals_or_tokens_or_asked_for():
     both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
     with pytest.raises(ValueError, match=r"may be \(B, C, …\), .*: pass a function"):
         nc.measure(both, batches(normal(60, 3, 9)), "1")
-    net = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16))  # (T, B, D): batch_first=False
-    for tokens, says in ((5, "not features of 25 samples"), (25, r"or \(T, B, D\): pass a function")):
+    stack = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16))  # (T, B, D): batch_first=False
+    own = Net(lambda net, x: net.fc(net.norm(x.transpose(0, 1)).mean(0)), norm=nn.LayerNorm(8), fc=nn.Linear(8, K))
+    for net, layer, tokens, says in (
+        (stack, "0", normal(5, 25, 8), "not features of 25 samples"),
+        (stack, "0", normal(25, 25, 8), r"or \(T, B, D\): pass a function"),
+        (own, "norm", normal(25, 24, 8), "not features of 25 samples"),
+        (own, "norm", normal(25, 25, 8), "not features of 24 samples"),  # which one run on 24 rows shows
+    ):
         with pytest.raises(ValueError, match=says):
-            nc.features(net, [(normal(tokens, 25, 8), LABELS[:25])], "0")
+            nc.features(net, [(tokens, LABELS[:25])], layer)
+    by_hand = nc.features(own, [(normal(25, 25, 8), LABELS[:25])], "norm", lambda h: h.mean(0)).h
+    assert torch.equal(by_hand, nc.features(own, [(normal(25, 25, 8), LABELS[:25])]).h)
 
 
 def test_a_module_with_two_names_is_measured_once_and_by_either_name():
-    stage, head, x = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K), normal(60, 3, 4, 4)
-    net = Net(
-        lambda net, x: net.out(F.relu(net.stage(x)).mean((2, 3))), stage=stage, head=head, last=stage[1], out=head
-    )
+    stage, head, x = nn.Sequential(block(), block()), nn.Linear(3, K), normal(60, 3, 4, 4)
+    parts = {"stage": stage, "head": head, "last": stage[1], "out": head}
+    net = Net(lambda net, x: net.out(F.relu(net.stage(x)).mean((2, 3))), **parts)
     table = nc.measure(net, batches(x))
     assert listed(table) == ["stage.0", "stage.1", "head.input"]
     for name in ("last", "stage.1"):

@@ -120,6 +120,8 @@ def test_a_batch_without_samples_is_refused():
     for given in ({}, {"num_classes": 3}):
         with pytest.raises(ValueError, match="labels has no rows"):
             nc_report(normal(60, 3)[:0], torch.arange(0), **given)
+    with pytest.raises(ValueError, match="some values are masked"):
+        nc_report(np.ma.masked_greater(normal(60, 3).numpy(), 1), torch.arange(60) % 2)
 
 
 def test_more_classes_than_a_simplex_has_corners_are_told_with_the_least_value():

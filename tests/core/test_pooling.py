@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from problems import Net
 from torch import nn
 from torch.nn import functional as F
 
@@ -24,29 +25,21 @@ def batches(x):
     return list(zip(x.split(25), LABELS.split(25), strict=True))
 
 
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(-1)
-
-
-class ChannelsLast(nn.Module):
+def channels_last():
     """As a Swin transformer: a strided convolution, then maps (B, H, W, D)."""
 
-    def __init__(self):
-        super().__init__()
-        self.patch = nn.Conv2d(1, 6, 2, 2)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(2))
-        self.head = nn.Linear(6, K)
-
-    def forward(self, x):
-        h = self.patch(x).permute(0, 2, 3, 1)
-        for block in self.blocks:
+    def does(net, x):
+        h = net.patch(x).permute(0, 2, 3, 1)
+        for block in net.blocks:
             h = h + block(h)
-        return self.head(h.mean((1, 2)))
+        return net.head(h.mean((1, 2)))
+
+    blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(2))
+    return Net(does, patch=nn.Conv2d(1, 6, 2, 2), blocks=blocks, head=nn.Linear(6, K))
 
 
 def test_maps_with_channels_last_are_averaged_over_positions():
-    net = ChannelsLast()
+    net = channels_last()
     table = nc.measure(net, batches(IMAGES))
     assert set(table[table["metric"] == "dim"]["value"]) == {6} and table["layer"].nunique() == 4
     h = nc.features(net, batches(IMAGES), "blocks.0").h
@@ -56,12 +49,14 @@ def test_maps_with_channels_last_are_averaged_over_positions():
 
 def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_its_axis():
     square = batches(IMAGES[:, :, :12])
-    first = nn.Sequential(nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU()), nn.Flatten(2), Mean(), nn.Linear(6, K))
-    for net, layer, axes in ((ChannelsLast(), "blocks.0.2", (1, 2)), (first, "0.1", (2, 3))):
+    first = nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU()), nn.Flatten(2), Net(lambda _, x: x.mean(-1)), nn.Linear(6, K)
+    )
+    for net, layer, axes in ((channels_last(), "blocks.0.2", (1, 2)), (first, "0.1", (2, 3))):
         h = nc.features(net, square, layer).h
         full = nc.features(net, square, layer, lambda h: h.flatten(1)).h
         torch.testing.assert_close(h, full.reshape(len(h), 6, 6, 6).mean(axes))
-    net = ChannelsLast()
+    net = channels_last()
     net.blocks = nn.ModuleList([nn.Tanh()])  # between a convolution and a linear layer
     with pytest.raises(ValueError, match=r"\(25, 6, 6, 6\), which may be .*: pass a function"):
         nc.features(net, square, "blocks.0")
@@ -85,16 +80,9 @@ def test_a_map_as_high_as_another_convolution_has_channels_is_read_by_the_layer_
 
 
 def test_tokens_after_a_convolution_have_their_features_last():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.patch, self.block = nn.Conv1d(3, 6, 2, 2), nn.Sequential(nn.RMSNorm(6), nn.Linear(6, 6))
-            self.head = nn.Linear(6, K)
-
-        def forward(self, x):
-            return self.head(self.block(self.patch(x).transpose(1, 2)).mean(1))
-
-    table = nc.measure(Net(), batches(normal(60, 3, 8)))
+    parts = {"patch": nn.Conv1d(3, 6, 2, 2), "block": nn.Sequential(nn.RMSNorm(6), nn.Linear(6, 6))}
+    net = Net(lambda n, x: n.head(n.block(n.patch(x).transpose(1, 2)).mean(1)), **parts, head=nn.Linear(6, K))
+    table = nc.measure(net, batches(normal(60, 3, 8)))
     assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"patch": 6, "head.input": 6}
 
 
@@ -105,38 +93,20 @@ def test_a_layer_that_gives_nested_tensors_is_left_out_and_a_head_of_tokens_is_n
     inputs = {"src": normal(60, 5, 8), "src_key_padding_mask": torch.arange(5)[None] >= lengths}
     with pytest.warns(UserWarning, match="gives a nested tensor"), contextlib.suppress(ValueError):
         nc.measure(net, [(inputs, LABELS)], classifier=None, num_classes=K)
-
-    class PerToken(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.fc = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, K)
-
-        def forward(self, x):
-            return self.fc(self.layer(x)).mean(1)
-
+    layer = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    per_token = Net(lambda net, x: net.fc(net.layer(x)).mean(1), layer=layer, fc=nn.Linear(8, K))
     with pytest.warns(UserWarning, match="name it with classifier='fc'"):
-        nc.measure(PerToken(), batches(normal(60, 5, 8)))
+        nc.measure(per_token, batches(normal(60, 5, 8)))
 
 
 def test_an_equilibrium_layer_is_one_block():
-    class Stages(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
-
-        def forward(self, z, x):
-            for block in self.blocks:
-                z = 0.3 * block(z)
-            return z + x
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.deq = nc.DEQ(Stages(), nc.Anderson(), return_solution=False)
-            self.out, self.head = nn.Linear(8, 6), nn.Linear(6, K)
-
-        def forward(self, x):
-            return self.head(F.relu(self.out(self.deq(x))))
-
-    table = nc.measure(Net(), batches(normal(60, 8)))
-    assert list(table["layer"].unique()) == ["deq", "out", "head.input"]
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+    cell = Net(lambda net, z, x: 0.3 * net.blocks[1](0.3 * net.blocks[0](z)) + x, blocks=blocks)
+    parts = {"deq": nc.DEQ(cell, nc.Anderson(), return_solution=False), "out": nn.Linear(8, 6), "head": nn.Linear(6, K)}
+    net = Net(lambda net, x: net.head(F.relu(net.out(net.deq(x)))), **parts)
+    for layers in (None, "all"):
+        table = nc.measure(net, batches(normal(60, 8)), layers)
+        assert list(table["layer"].unique()) == ["deq", "out", "head.input"]
+    outer = Net(lambda outer, x: outer.head(outer.n.deq(x) / 2), n=net, head=nn.Linear(8, K))
+    with pytest.warns(UserWarning, match="no block is called, as n are not: name layers"):
+        nc.measure(outer, batches(normal(60, 8)))

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from problems import Net
 from torch import nn
 from torch.nn import functional as F
 
@@ -70,68 +71,43 @@ def test_what_a_change_of_mode_does_is_undone(root, own):
 
 
 def test_a_block_that_differs_in_small_features_alone_is_listed():
-    class Scale(nn.Module):
-        def __init__(self, factor):
-            super().__init__()
-            self.identity, self.factor = nn.Identity(), factor
+    def scale(factor):
+        return Net(lambda _, h: torch.cat([h[:, :1], h[:, 1:] * factor], 1), identity=nn.Identity())
 
-        def forward(self, h):
-            return torch.cat([h[:, :1], h[:, 1:] * self.factor], 1)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem, self.blocks = nn.Linear(8, 8), nn.ModuleList([Scale(5.0), Scale(0.01), Scale(1.0)])
-            self.head = nn.Linear(9, K)
-
-        def forward(self, x):
-            h = torch.cat([3e6 + x[:, :1], self.stem(x)], 1)
-            for block in self.blocks:
-                h = block(h)
-            return self.head(h)
-
-    table = nc.measure(Net(), [(X[:59], LABELS[:59]), (X[59:], LABELS[59:])])
+    blocks = nn.Sequential(scale(5.0), scale(0.01), scale(1.0))
+    parts = {"stem": nn.Linear(8, 8), "blocks": blocks, "head": nn.Linear(9, K)}
+    net = Net(lambda net, x: net.head(net.blocks(torch.cat([3e6 + x[:, :1], net.stem(x)], 1))), **parts)
+    table = nc.measure(net, [(X[:59], LABELS[:59]), (X[59:], LABELS[59:])])
     assert list(table["layer"].unique()) == ["stem", "blocks.0", "head.input"]
 
 
 def test_logits_that_are_nan_are_refused_as_by_the_report():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(8, K)
-
-        def forward(self, x):
-            return self.head(x).index_fill(0, torch.arange(5), torch.nan)
-
-    for function in (
-        lambda: nc.measure(Net(), [(X, LABELS)]),
-        lambda: nc.nc_report(*nc.features(Net(), [(X, LABELS)])),
-    ):
-        with pytest.raises(ValueError, match="logits has NaN or infinite values in 5 of 60 rows"):
-            function()
+    net = Net(lambda net, x: net.head(x).index_fill(0, torch.arange(5), torch.nan), head=nn.Linear(8, K))
+    with pytest.raises(ValueError, match="logits has NaN or infinite values in 5 of 60 rows"):
+        nc.measure(net, [(X, LABELS)])
+    with pytest.raises(ValueError, match="logits has NaN or infinite values in 5 of 60 rows"):
+        nc.nc_report(*nc.features(net, [(X, LABELS)]))
 
 
-class Solved(nn.Module):
+def solved(*factors):
     """Its equilibrium layer solves negative numbers alone."""
 
-    def __init__(self, *factors):
-        super().__init__()
-        cell, solver = lambda z, x: torch.where(x > 0, 1.5, 0.1) * z + x, nc.FixedPointIteration(max_steps=8)
-        self.deq = nc.DEQ(cell, solver, return_solution=False, on_failure="ignore")
-        self.stem, self.head, self.factors = nn.Linear(8, 8), nn.Linear(8, K), factors
+    def does(net, x):
+        h = net.stem(x)
+        for factor in factors:
+            h = net.deq(factor * h.abs())
+        return net.head(h)
 
-    def forward(self, x):
-        h = self.stem(x)
-        for factor in self.factors:
-            h = self.deq(factor * h.abs())
-        return self.head(h)
+    cell, solver = lambda z, x: torch.where(x > 0, 1.5, 0.1) * z + x, nc.FixedPointIteration(max_steps=8)
+    deq = nc.DEQ(cell, solver, return_solution=False, on_failure="ignore")
+    return Net(does, deq=deq, stem=nn.Linear(8, 8), head=nn.Linear(8, K))
 
 
 def test_rows_that_did_not_converge_are_counted_at_each_call():
-    net = Solved(1.0, -1e-3)
+    net = solved(1.0, -1e-3)
     with pytest.warns(UserWarning, match=r"'deq' did not converge on 60 of 120 rows"):
         nc.measure(net, [(X[:30], LABELS[:30]), (X[30:], LABELS[30:])], "head.input", second_pass=True)
-    idle = Solved()
+    idle = solved()
     idle.deq(X.abs())
     nc.measure(idle, [(X, LABELS)], "head.input")  # its solve of before counts for nothing
     assert not any(m._forward_hooks for m in (*net.modules(), *idle.modules()))
@@ -161,22 +137,17 @@ def test_labels_may_be_of_any_integer_type():
 
 @pytest.mark.parametrize("call", ["forward", "functional", "parameter"])
 def test_a_head_that_no_hook_sees_is_told(call):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stem, self.head = nn.Linear(8, 8), nn.Linear(8, K)
-            if call == "parameter":
-                self.head = nn.ParameterList([self.head.weight])
+    def does(net, x):
+        h = net.stem(x)
+        return net.head.forward(h) if call == "forward" else F.linear(h, next(net.head.parameters()))
 
-        def forward(self, x):
-            h = self.stem(x)
-            return self.head.forward(h) if call == "forward" else F.linear(h, next(self.head.parameters()))
-
+    head = nn.Linear(8, K)
+    net = Net(does, stem=nn.Linear(8, 8), head=nn.ParameterList([head.weight]) if call == "parameter" else head)
     with pytest.warns(UserWarning, match="no classifier was found"):
-        nc.measure(Net(), [(X, LABELS)])
+        nc.measure(net, [(X, LABELS)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        nc.measure(Net(), [(X, LABELS)], classifier=None)
+        nc.measure(net, [(X, LABELS)], classifier=None)
     if call != "parameter":
         with pytest.raises(ValueError, match="not every batch calls the classifier 'head' as a module"):
-            nc.measure(Net(), [(X, LABELS)], classifier="head")
+            nc.measure(net, [(X, LABELS)], classifier="head")
