@@ -117,6 +117,19 @@ def test_a_backward_solve_that_fails_warns_once_and_says_so():
         layer(x)[0].sum().backward()
 
 
+@pytest.mark.parametrize("rule", [Implicit(), Neumann(3), Phantom(2)], ids=str)
+def test_a_row_that_is_nan_and_left_out_of_the_loss_adds_nothing(rule):
+    """Zero times NaN made the gradients of all parameters NaN."""
+    grads, x = [], random(4, 4)
+    x[1] = torch.nan
+    for rows in (x, x[[0, 2, 3]]):
+        layer = DEQ(TanhCell(), EXACT[2], rule, on_failure="ignore")
+        z, solution = layer(rows.requires_grad_())
+        z[solution.converged].square().sum().backward()
+        grads.append(layer.cell.w.grad)
+    assert torch.allclose(*grads, rtol=1e-10) and (rows.grad != 0).all() and (x.grad[1] == 0).all()
+
+
 def test_rows_of_the_backward_solve_leave_the_work():
     """Rows of very different contraction, the Jacobian evaluated afresh each time half of them are done."""
     sizes = []
