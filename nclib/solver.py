@@ -91,7 +91,8 @@ class Solution:
         Returns
         -------
         dict
-            rows, converged, max_steps, diverged, worst_residual (NaN without rows), num_evals.
+            rows; how many of them have the status converged, max_steps (so many hit the limit), diverged;
+            worst_residual (NaN without rows), num_evals.
         """
         found = {code.name.lower(): int((self.status == code).sum()) for code in Status}
         worst = float(self.residual.max()) if len(self.residual) else math.nan
@@ -324,8 +325,10 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:  # as the rows that are solved leave
-            said = f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong "
-            error.add_note(f"{said}to the rows go into args, which follow: args=(tensor,); close over what all share.")
+            said = (
+                f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Take what belongs to "
+            )
+            error.add_note(f"{said}the rows as arguments, a layer's x and args=(tensor,); close over what all share.")
         raise
     return fz
 

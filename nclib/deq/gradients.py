@@ -293,8 +293,8 @@ class Equilibrium(torch.autograd.Function):
 
 
 def _left_in(z: Tensor, cotangent: Tensor) -> Tensor:
-    """Which row stands in for each: another for one that is NaN and that the loss leaves out, since zero times NaN would
-    be added to the gradients of all."""
+    """Which row stands in for each: another for one that is NaN and that the loss leaves out, since zero times NaN
+    would be added to the gradients of all."""
     out = flat_rows(z).isnan().any(1) & (flat_rows(cotangent) == 0).all(1)
     return torch.where(out, out.int().argmin(), torch.arange(len(z), device=z.device))
 

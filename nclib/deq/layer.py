@@ -22,8 +22,8 @@ Tensors = tuple[Tensor, ...]
 
 
 class ForwardNotConverged(RuntimeWarning):
-    """Rows of a forward solve missed the tolerance, or met it only because their states grew, as where there is no fixed
-    point; so their z* is not an equilibrium, or NaN.
+    """Rows of a forward solve missed the tolerance, or met it only because their states grew, as without a fixed point,
+    so their z* is not an equilibrium, or NaN.
 
     Examples
     --------
@@ -104,9 +104,9 @@ class DEQ(nn.Module, Generic[Returned]):
     -----
     A row that is not solved has its best iterate, and its gradient is the same formula there, not that of an
     equilibrium. A row of which no evaluation was finite is NaN; left out of the loss, as by ``z[solution.converged]``,
-    it adds nothing to the gradients of ``Implicit``, ``Neumann`` and ``Phantom``. ``solution.converged`` says which rows are solved; the
-    ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of ``Unrolled``, is
-    never said to have failed: look at ``solution.residual``.
+    it adds nothing to the gradients of ``Implicit``, ``Neumann`` and ``Phantom``. ``solution.converged`` says which
+    rows are solved; the ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of
+    ``Unrolled``, is never said to have failed: look at ``solution.residual``.
 
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.

@@ -116,6 +116,9 @@ def test_solver_options_reach_the_solver(method):
     kinds = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
     built = build_solver(SolverConfig(method=method, tol=1e-5, max_steps=7))
     assert built == kinds[method](tol=1e-5, max_steps=7), "other options left out mean the solver's own default"
+    for make in (kinds[method], lambda tol: SolverConfig(method=method, tol=tol)):
+        with pytest.raises(ValueError, match="tol"):
+            make(tol=1.0)  # every start would be solved
 
 
 @pytest.mark.parametrize(
