@@ -92,6 +92,18 @@ def test_a_configuration_cannot_be_changed_but_by_another():
     assert TrainConfig().replace(epochs=3).epochs == 3
 
 
+def test_a_mapping_changes_the_options_that_it_names_alone():
+    """The rest of a part went back to its defaults."""
+    deq = {"kind": "deq", "width": 4, "solver": {"max_steps": 9}}
+    config = RunConfig(train={"epochs": 2, "lr": 0.05}, model=deq | {"cell": "mdeq"})
+    assert config.replace(train={"epochs": 5}).train == TrainConfig(epochs=5, lr=0.05)
+    other = config.replace(model={"solver": {"method": "anderson"}}).model
+    assert other == ModelConfig(**deq | {"cell": "mdeq", "solver": {"max_steps": 9, "method": "anderson"}})
+    assert config.replace(model={"kind": "explicit"}).model == ModelConfig(width=4)
+    assert config.replace(model={"kind": "explicit_matched"}).model.cell == "mdeq"
+    assert config.replace(train=TrainConfig(epochs=5)).train.lr == 0.1
+
+
 def test_defaults_are_filled_in_so_that_two_ways_of_writing_are_one_run():
     short = RunConfig(model=ModelConfig(kind="deq"))
     long = RunConfig(
