@@ -220,7 +220,7 @@ def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:
     value, again, copies = rows.f(z), rows.f(z), rows.at(first).f(z[first])
     repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
     where = _first_to_change(rows, z) if repeated > REPEATED else ""
-    says = f"Called again, the cell changes by {repeated:.1e}{where}, beside other rows by {mixed:.1e} of its size; "
+    says = f"Called again, the cell changes by {repeated:.2g}{where}, beside other rows by {mixed:.2g} of its size; "
     says += "it must do neither."
     ok = max(repeated, mixed) <= REPEATED
     return {"ok": ok, "says": says, "change_repeated": repeated, "change_by_other_rows": mixed}
@@ -316,18 +316,15 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
 def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, float]:
     """``_derivative`` by the state, by each input and by each parameter of a module."""
     f, leaves = functional_form(rows.layer.cell, None, z, *rows.given)
-    named, others = {id(p): name for name, p in rows.layer.named_parameters()}, random.clone_state()
-    names = ["z", "x", *(f"args[{i}]" for i in range(len(rows.given) - 1)), *(named.get(id(t), "") for t in leaves)]
-    point, start, found = [z, *rows.given, *leaves], 1 + len(rows.given), {}
-    for i, (name, t) in enumerate(zip(names, point, strict=True)):
-        if t.is_floating_point():
+    point, count, others = [z, *rows.given, *leaves], 1 + len(rows.given), random.clone_state()
+    names = {id(t): name for name, t in rows.layer.named_parameters()} | {id(z): "z", id(rows.given[0]): "x"}
 
-            def by(t: Tensor, i: int = i) -> Tensor:
-                tensors = [*point[:i], t, *point[i + 1 :]]
-                return f(tensors[start:], *tensors[:start])
+    def off(i: int, t: Tensor) -> float:
+        tensors = lambda t: [*point[:i], t, *point[i + 1 :]]  # noqa: E731
+        noise = _noise(t[None], others)[0] if i else _noise(t, random)
+        return _derivative(lambda t: f(tensors(t)[count:], *tensors(t)[:count]), t, noise)
 
-            found[name] = _derivative(by, t, _noise(t[None], others)[0] if i else _noise(t, random))
-    return found
+    return {names.get(id(t), "args"): off(i, t) for i, t in enumerate(point) if t.is_floating_point()}
 
 
 def _derivative(f: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> float:

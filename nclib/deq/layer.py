@@ -297,10 +297,8 @@ class DEQ(nn.Module, Generic[Returned]):
             return
         for name, module in self.cell.named_modules():
             if is_live(module):
-                said = f"cell.{name} is a live {type(module).__name__}, another map at each evaluation"
-                error = ValueError(f"{said}: use GroupNorm, put it outside the cell or in eval mode")
-                error.add_note("Or make the layer with allow_live=True.")  # which configurations do not quote
-                raise error
+                live = f"cell.{name} is a live {type(module).__name__}, another map at each evaluation: use GroupNorm, "
+                raise ValueError(f"{live}put it outside the cell or in eval mode")  # no configuration has allow_live
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.

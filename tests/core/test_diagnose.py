@@ -119,7 +119,7 @@ def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
     assert ("buffer" in found.as_dict()["gradient"]["says"]) is (name == "a buffer that changes")
     assert name[:6] != "detach" or f"derivative by {name[7:]} is up to 100%" in found.findings["gradient"]["says"]
     assert (", first in its Jitter, beside" in found.as_dict()["map"]["says"]) is (name == "a random part")
-    assert name != "rows mixed" or "beside other rows by 0" not in found.findings["map"]["says"]
+    assert name != "rows mixed" or "beside other rows by 0 " not in found.findings["map"]["says"]
 
 
 class Normed(nn.Module):
