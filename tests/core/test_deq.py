@@ -194,12 +194,8 @@ def test_a_state_of_several_tensors_has_the_value_and_the_gradients_of_one_that_
     assert all(torch.equal(part, value) for part, value in zip(z, solution.value, strict=True))
     assert not any(value.requires_grad for value in solution.value)
     g = random(4, 7, seed=3)
-    for a, b in zip(
-        torch.autograd.grad((joined(z) * g).sum(), (x, cell.w), retain_graph=True),
-        torch.autograd.grad((expected * g).sum(), (x, cell.w)),
-        strict=True,
-    ):
-        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
+    got = torch.autograd.grad((joined(z) * g).sum(), (x, cell.w), retain_graph=True)
+    torch.testing.assert_close(got, torch.autograd.grad((expected * g).sum(), (x, cell.w)), rtol=1e-8, atol=1e-10)
     (alone,) = torch.autograd.grad(z[1].sum(), x)  # the other part is not used
     assert alone.abs().sum() > 0
 
@@ -411,8 +407,7 @@ def test_a_loss_on_the_way_has_the_gradient_of_the_rule_at_each_state(rule):
         loss = sum((u * fz).sum() for fz, u in expected)
     if isinstance(rule, Unrolled):
         loss = sum((w * z).sum() for w, z in zip(weights, expected, strict=True))
-    for a, b in zip(got, torch.autograd.grad(loss, inputs), strict=True):
-        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(got, torch.autograd.grad(loss, inputs), rtol=1e-8, atol=1e-10)
 
 
 def test_states_on_the_way_of_several_tensors_and_impossible_ones():
