@@ -176,6 +176,7 @@ class _Evidence:
             (first, whole), largest = self.first[:, :, place], np.fmax(self.largest[:, place], size)
             step = size + 4 * self.rounding * scale  # which may hide as much
             grown = ((scale > GROWN * whole) & (step > KEPT * first) & (step > LARGEST * largest)).any(0)
+            bounded = finite & (size <= GROWTH * whole.max(0))
         self.largest[:, place] = largest
         rows = place[live]
         self.last[rows] = residual[live]
@@ -185,7 +186,7 @@ class _Evidence:
         self.best[place[better]] = residual[better]
         self.best_parts[:, place[better]] = by_part[:, better]
         solved = live & (residual <= self.tol)
-        lost = live & ~solved & ~(finite & (size <= GROWTH * whole.max(0))).all(0)
+        lost = live & ~solved & ~bounded.all(0)
         self.grown += np.count_nonzero(solved & grown)
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         return better, solved | lost
@@ -325,10 +326,8 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:  # as the rows that are solved leave
-            said = (
-                f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Take what belongs to "
-            )
-            error.add_note(f"{said}the rows as arguments, a layer's x and args=(tensor,); close over what all share.")
+            said = f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Take what belongs "
+            error.add_note(f"{said}to rows as arguments, a layer's x and args=(tensor,); close over what all share.")
         raise
     return fz
 

@@ -220,9 +220,9 @@ class ModelConfig(Config):
         return self.network or (self.cell if self.cell not in CELLS else None)
 
     def replace(self, **changes: Any) -> typing.Self:
-        """As of every configuration; other code has another source and name."""
-        other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
-        return super().replace(**other | changes)
+        """As of every configuration; other code, or another kind, has another source and name."""
+        anew = {"cell", "network"} & changes.keys() or changes.get("kind", self.kind) != self.kind
+        return super().replace(**({"source": None, "name": None} if anew else {}) | changes)
 
     @pydantic.field_validator("name")
     @classmethod

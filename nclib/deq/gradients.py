@@ -269,10 +269,9 @@ class Equilibrium(torch.autograd.Function):
         # The partial derivatives of f at this point, even where z* and the rows are functions of one another, and with
         # no hook of theirs run.
         which = _left_in(z, cotangent) if rule.failed else slice(None)
-        z, *points = [t[which].detach().requires_grad_(t.requires_grad) for t in (z, *tensors[: ctx.num_rows])]
-        points += [t.detach().requires_grad_(t.requires_grad) for t in tensors[ctx.num_rows :]]
-        rows, leaves = points[: ctx.num_rows], tensors[ctx.num_rows :]
-        own = points[ctx.num_rows :] if rule.replaces else leaves
+        rows = [t[which].detach().requires_grad_(t.requires_grad) for t in tensors[: ctx.num_rows]]
+        z, leaves = z[which], tensors[ctx.num_rows :]
+        own = [t.detach().requires_grad_(t.requires_grad) for t in leaves] if rule.replaces else leaves
         rule.refuse_live()
         with torch.enable_grad(), rule.amp():
             at = z.detach().requires_grad_()
