@@ -156,13 +156,9 @@ def test_every_option_but_the_profile_enters_the_identity():
 
 
 def test_json_round_trip_keeps_the_identity():
-    config = RunConfig(
-        data=DataConfig(imbalance="step", num_majority=3, ratio=10.0, n_max=50),
-        model=ModelConfig(kind="deq", width=4, gradient=GradientConfig(method="phantom")),
-        train=recipe("paper", epochs=2),
-        seed=3,
-        profile="quick",
-    )
+    images = {"imbalance": "step", "num_majority": 3, "ratio": 10.0, "n_max": 50}
+    network = {"kind": "deq", "width": 4, "gradient": {"method": "phantom"}}
+    config = RunConfig(data=images, model=network, train=recipe("paper", epochs=2), seed=3, profile="quick")
     text = config.model_dump_json()
     assert (again := RunConfig(**json.loads(text))) == config and run_id(again) == run_id(config)
     assert "profile" not in json.loads(json.dumps(config.canonical()))
