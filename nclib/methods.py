@@ -99,10 +99,10 @@ def _is_real(number: object) -> bool:
     return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
 
 
-_POSITIVE = (lambda number: _is_real(number) and number > 0), "a finite number above 0"
 _COUNT = (lambda number: is_whole(number) and number >= 1), "an integer of at least 1"
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("tol", "ridge"), _POSITIVE),
+    "tol": ((lambda number: _is_real(number) and 0 < number < 1), "a number above 0 and below 1"),
+    "ridge": ((lambda number: _is_real(number) and number > 0), "a finite number above 0"),
     **dict.fromkeys(("max_steps", "history", "steps", "terms"), _COUNT),
     "damping": ((lambda number: _is_real(number) and 0 <= number < 1), "a number in [0, 1)"),
     "beta": ((lambda number: _is_real(number) and 0 < number < 2 and number != 1), "in (0, 2) and not 1"),

@@ -370,8 +370,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{cfg.own_code} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
-            again = _own(cfg, 0, num_classes, image[0], width=cfg.width).eval() if whole else None
-            if whole and not torch.allclose(again(x), model.classifier(value), atol=1e-4):
+            if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width).eval(), x):
                 said = f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
                 raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
             model.train()(images)
@@ -380,6 +379,19 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         except Exception as error:  # whatever the user's code raises
             said = f"{tuple(x.shape)}: {type(error).__name__}: {error}"
             raise ConfigError(f"{cfg.own_code} cannot be called with {said}") from error
+
+
+def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
+    """Whether a network gives what it gives taken apart, also once its parameters have moved: what follows the last
+    Linear may do nothing at first."""
+    own = dict(model.encoder.named_parameters())
+    own |= {f"{model.last}.{name}": parameter for name, parameter in model.classifier.named_parameters()}
+    same = torch.allclose(network(x), model.classifier(model.encoder(x)), atol=1e-4)
+    for name, parameter in network.named_parameters():
+        change = 0.1 * torch.randn_like(parameter) * (parameter.abs() + 0.1)
+        parameter += change
+        own[name] += change
+    return same and torch.allclose(network(x), model.classifier(model.encoder(x)), atol=1e-4, equal_nan=True)
 
 
 def count_parameters(module: nn.Module) -> int:

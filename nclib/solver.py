@@ -28,6 +28,8 @@ from nclib.methods import paper_solver as paper_solver
 Rows = Literal["leave", "halve", "stay"]
 EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
+GROWN = 10  # a row is solved because its state grew when its ‖f(z)‖ is this many times that size while its ‖f(z)−z‖
+KEPT, LARGEST = 0.95, 0.1  # is no smaller than at first, up to rounding, and not far below the largest on the way
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -89,7 +91,8 @@ class Solution:
         Returns
         -------
         dict
-            rows, converged, max_steps, diverged, worst_residual (NaN without rows), num_evals.
+            rows; how many of them have the status converged, max_steps (so many hit the limit), diverged;
+            worst_residual (NaN without rows), num_evals.
         """
         found = {code.name.lower(): int((self.status == code).sum()) for code in Status}
         worst = float(self.residual.max()) if len(self.residual) else math.nan
@@ -154,8 +157,9 @@ def fixed_point(
 class _Evidence:
     """What is known of each row of the batch. The host keeps it, and the device is waited for once a step."""
 
-    def __init__(self, batch: int, parts: int, tol: float) -> None:
-        self.tol, self.limit, self.trace = tol, np.empty(batch), []
+    def __init__(self, batch: int, parts: int, tol: float, rounding: float) -> None:
+        self.tol, self.rounding, self.trace, self.grown = tol, rounding, [], 0
+        self.first, self.largest = np.empty((2, parts, batch)), np.zeros((parts, batch))
         self.best, self.last = np.full(batch, np.inf), np.full(batch, np.inf)
         self.best_parts = np.full((parts, batch), np.inf)
         self.status, self.steps = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64)
@@ -168,7 +172,12 @@ class _Evidence:
             by_part = np.where(finite, size / (scale + EPSILON), np.inf)
             residual = by_part.max(0)
             if not self.trace:  # of the whole batch, in its order
-                self.limit = GROWTH * (size + scale).max(0)
+                self.first = np.stack((size, size + scale))
+            (first, whole), largest = self.first[:, :, place], np.fmax(self.largest[:, place], size)
+            step = size + 4 * self.rounding * scale  # which may hide as much
+            grown = ((scale > GROWN * whole) & (step > KEPT * first) & (step > LARGEST * largest)).any(0)
+            bounded = finite & (size <= GROWTH * whole.max(0))
+        self.largest[:, place] = largest
         rows = place[live]
         self.last[rows] = residual[live]
         self.steps[rows] += 1
@@ -177,7 +186,8 @@ class _Evidence:
         self.best[place[better]] = residual[better]
         self.best_parts[:, place[better]] = by_part[:, better]
         solved = live & (residual <= self.tol)
-        lost = live & ~solved & ~(finite & (size <= self.limit[place])).all(0)
+        lost = live & ~solved & ~bounded.all(0)
+        self.grown += np.count_nonzero(solved & grown)
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         return better, solved | lost
 
@@ -247,8 +257,8 @@ def solve(
 ) -> tuple[Solution, int, list[Tensor]]:
     """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
 
-    Returns the solution, how many rows did not converge, which the host knows without waiting for the device, and the
-    states after each number of evaluations in ``at``.
+    Returns the solution, how many rows did not converge or did so because their states grew, which the host knows
+    without waiting for the device, and the states after each number of evaluations in ``at``.
     """
     check_solver("solver", solver)
     _check_start(z0)
@@ -259,7 +269,7 @@ def solve(
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
     value, states = torch.empty_like(work.z), {}
     sizes = [value.shape[1]] if parts is None else list(parts)
-    seen = _Evidence(batch, len(sizes), solver.tol)
+    seen = _Evidence(batch, len(sizes), solver.tol, torch.finfo(dtype).eps)
     exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
     left = batch  # rows not decided yet
     while left and len(seen.trace) < max_steps:
@@ -296,7 +306,7 @@ def solve(
             tensor[place(hopeless)] = math.nan
     solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
     on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way
+    return solution, int(np.count_nonzero(seen.status != Status.CONVERGED)) + seen.grown, on_the_way
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
@@ -316,8 +326,8 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:  # as the rows that are solved leave
-            said = f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong "
-            error.add_note(f"{said}to the rows go into args, which follow: args=(tensor,); close over what all share.")
+            said = f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Take what belongs "
+            error.add_note(f"{said}to rows as arguments, a layer's x and args=(tensor,); close over what all share.")
         raise
     return fz
 

@@ -2,6 +2,7 @@
 
 import re
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pydantic
@@ -45,13 +46,12 @@ class SolverConfig(Config):
     damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
 
     @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        kinds = {
+    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
+        return "method", {
             "broyden": {"history": 20},
             "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
             "fixed_point": {"damping": 0.0},
         }  # with the defaults of the solvers of `nclib.methods`
-        return cls._choose(options, "method", kinds)
 
 
 class GradientConfig(Config):
@@ -81,10 +81,9 @@ class GradientConfig(Config):
     beta: float | None = added_later(None, gt=0, lt=1)
 
     @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
         kinds = {"implicit": {}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0}}
-        kinds |= {"unrolled": {"steps": ...}, "reversible": {"steps": ..., "beta": 0.5}}
-        return cls._choose(options, "method", kinds)
+        return "method", kinds | {"unrolled": {"steps": ...}, "reversible": {"steps": ..., "beta": 0.5}}
 
 
 def setting(imbalance: str | None, num_majority: int | None = None, ratio: float | None = None) -> str:
@@ -138,11 +137,10 @@ class DataConfig(Config):
     subset_seed: int | None = added_later(None, ge=0, lt=2**32)
 
     @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
         order = {"majority": "random" if options.get("dataset") == "digit_pairs" else "first"}
         step = {"num_majority": ..., "ratio": ...} | order
-        kinds = {"balanced": {}, "step": step, "exponential": {"ratio": ...} | order}
-        return cls._choose(options, "imbalance", kinds)
+        return "imbalance", {"balanced": {}, "step": step, "exponential": {"ratio": ...} | order}
 
     @property
     def setting(self) -> str:
@@ -177,7 +175,8 @@ class ModelConfig(Config):
     network : of "network", "package.module:function", called with the number of classes and the channels of the images,
         and with `width` if it takes that. It returns an `nn.Module` that maps images to logits and ends in a Linear
     source : digest of the source of your own code, so that changed code makes another run; left out: as it is now.
-        Where it is given, as in a stored run, nothing is looked up
+        Where it is given, as in a stored run, nothing is looked up. Files that the code reads, and modules that it
+        imports from another folder or by ``importlib.import_module``, do not count
     name : what the column ``model`` of a table says instead of the kind, to tell two cells of your own apart. No part
         of the identity
     groups : groups of every GroupNorm
@@ -221,9 +220,9 @@ class ModelConfig(Config):
         return self.network or (self.cell if self.cell not in CELLS else None)
 
     def replace(self, **changes: Any) -> typing.Self:
-        """As of every configuration; other code has another source and name."""
-        other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
-        return super().replace(**other | changes)
+        """As of every configuration; other code, or another kind, has another source and name."""
+        anew = {"cell", "network"} & changes.keys() or changes.get("kind", self.kind) != self.kind
+        return super().replace(**({"source": None, "name": None} if anew else {}) | changes)
 
     @pydantic.field_validator("name")
     @classmethod
@@ -243,9 +242,9 @@ class ModelConfig(Config):
         return name
 
     @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
         cell = {"cell": "residual", "groups": 8}
-        kinds = {
+        return "kind", {
             "explicit": {},
             "deq": cell | {"solver": SolverConfig(), "gradient": GradientConfig(), "start": "x"},
             "explicit_matched": cell,
@@ -253,7 +252,10 @@ class ModelConfig(Config):
             "explicit_flops": {"groups": 8, "num_blocks": ...},
             "network": {"network": ...},
         }
-        options = cls._choose(options, "kind", kinds)
+
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        options = super()._complete(options)
         plain = options.get("head", "linear") == "linear" and options.get("feature_norm", "none") == "none"
         if options.get("kind") == "network" and not plain:
             raise ValueError("head and feature_norm do not apply to kind 'network'; leave them out")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
-from nclib.deq.cell import State, flat_rows, in_one_tensor, vjp
+from nclib.deq.cell import State, flat_rows, functional_form, in_one_tensor, vjp
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
@@ -95,11 +95,12 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
-        - ``gradient``: the cell changes while gradients are recorded; or its derivative by z, along one direction, is
-          more than 10 % off that of finite differences, where these settle, as with ``detach()`` in the cell; or a row
-          misses the tolerance of the backward solve of ``Implicit()``; or the layer's gradient differs from
-          backpropagation through 100 plain steps at z* by more than 10 % with ``Implicit``, by 90° or more with a rule
-          that approximates. It is not judged where 50 steps give another gradient, as above a spectral radius of 1.
+        - ``gradient``: the cell changes while gradients are recorded; or its derivative by z, an input or a parameter
+          of its own, along one direction, is more than 10 % off that of finite differences, where these settle, as with
+          ``detach()`` in the cell; or a row misses the tolerance of the backward solve of ``Implicit()``; or the
+          layer's gradient differs from backpropagation through 100 plain steps at z* by more than 10 % with
+          ``Implicit``, by 90° or more with a rule that approximates. It is not judged where 50 steps give another
+          gradient, as above a spectral radius of 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
 
         From ``starts`` on the first 32 rows are examined, for the spectral radius and the gradient 8 of them.
@@ -219,7 +220,7 @@ def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:
     value, again, copies = rows.f(z), rows.f(z), rows.at(first).f(z[first])
     repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
     where = _first_to_change(rows, z) if repeated > REPEATED else ""
-    says = f"Called again, the cell changes by {repeated:.0%}{where}, beside other rows by {mixed:.0%}; "
+    says = f"Called again, the cell changes by {repeated:.2g}{where}, beside other rows by {mixed:.2g} of its size; "
     says += "it must do neither."
     ok = max(repeated, mixed) <= REPEATED
     return {"ok": ok, "says": says, "change_repeated": repeated, "change_by_other_rows": mixed}
@@ -291,9 +292,12 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
         recorded = rows.f(z.detach().requires_grad_()).detach()
     if float(_apart(recorded, still).max()) > REPEATED:
         return {"ok": False, "says": "The cell changes while gradients are recorded: a buffer of it, for instance."}
-    if (off := _derivative(rows, z, random)) > WRONG:
-        says = f"The cell's derivative by z is {off:.0%} off that of finite differences; does it detach() z?"
-        return {"ok": False, "says": says, "error_of_cell": off}
+    if wrong := {name: off for name, off in _derivatives(rows, z, random).items() if off > WRONG}:
+        worst, by = max(wrong.values()), ", ".join(wrong)
+        says = (
+            f"The cell's derivative by {by} is up to {worst:.0%} off that of finite differences; is there a detach()?"
+        )
+        return {"ok": False, "says": says, "error_of_cell": worst}
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
     rules = (None, Unrolled(PLAIN // 2), Unrolled(PLAIN))
     ours, half, plain = (torch.cat([t.flatten() for t in rows.gradients(z, along, each)] or [z[:0]]) for each in rules)
@@ -309,14 +313,28 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
     return {"ok": error <= WRONG or (not exact and cosine > 0), "says": says, "error": error, "cosine": cosine}
 
 
-def _derivative(rows: _Rows, z: Tensor, random: torch.Generator) -> float:
+def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, float]:
+    """``_derivative`` by the state, by each input and by each parameter of a module."""
+    f, leaves = functional_form(rows.layer.cell, None, z, *rows.given)
+    point, count, others = [z, *rows.given, *leaves], 1 + len(rows.given), random.clone_state()
+    names = {id(t): name for name, t in rows.layer.named_parameters()} | {id(z): "z", id(rows.given[0]): "x"}
+
+    def off(i: int, t: Tensor) -> float:
+        tensors = lambda t: [*point[:i], t, *point[i + 1 :]]  # noqa: E731
+        noise = _noise(t[None], others)[0] if i else _noise(t, random)
+        return _derivative(lambda t: f(tensors(t)[count:], *tensors(t)[:count]), t, noise)
+
+    return {names.get(id(t), "args"): off(i, t) for i, t in enumerate(point) if t.is_floating_point()}
+
+
+def _derivative(f: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> float:
     """By how much uᵀ∂f/∂z·v of autograd misses ‖u‖², where u is ∂f/∂z·v of finite differences; relative to that, and 0
     where u depends on the size of the step, by rounding or kinks."""
-    v, step = _noise(z, random), torch.finfo(z.dtype).eps ** (1 / 3)
-    wide, u = ((rows.f(z + h * v) - rows.f(z - h * v)) / (2 * h) for h in (2 * step, step))
+    step = torch.finfo(z.dtype).eps ** (1 / 3)
+    wide, u = ((f(z + h * v) - f(z - h * v)) / (2 * h) for h in (2 * step, step))
     with torch.enable_grad():
         at = z.detach().requires_grad_()
-        value = rows.f(at)
+        value = f(at)
     size, found = u.double().square().sum(), (vjp(value, at, u).double() * v).sum()
     settled = torch.linalg.vector_norm(wide - u) <= SAME * torch.linalg.vector_norm(u)
     return float((found / size - 1).abs()) if settled and size > 0 else 0.0

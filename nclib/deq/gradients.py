@@ -35,10 +35,12 @@ class BackwardNotConverged(RuntimeWarning):
     """
 
 
-def missed(solution: Solution, tol: float) -> str:
-    """How many rows did not converge, of how many, and by how much."""
-    rows = f"{int((~solution.converged).sum())} of {len(solution.converged)} rows"
-    return f"{rows} missed tol={tol:g}, worst relative residual {float(solution.residual.max()):.1e}"
+def missed(solution: Solution, tol: float, failed: int = 0) -> str:
+    """How many rows did not converge, of how many, and by how much; and how many of those that failed did converge."""
+    lost = int((~solution.converged).sum())
+    said = f"{lost} of {len(solution.converged)} rows missed tol={tol:g}, worst relative residual "
+    grown = f"; {failed - lost} met it only because their state grew, as without a fixed point: ‖f(z) − z‖ is not small"
+    return f"{said}{float(solution.residual.max()):.1e}{grown if failed > lost else ''}"
 
 
 class Implicit(Options):
@@ -235,6 +237,7 @@ class Rule:
     fixed: Sequence[Tensor]  # the cell's tensors without gradients, saved so that torch refuses those that change
     refuse_live: Callable[[], None]
     record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and what to say if that is not empty
+    failed: int = 0  # rows of the forward solve that did; without any, no device is asked which are NaN
 
 
 def refuse_twice() -> None:
@@ -265,9 +268,10 @@ class Equilibrium(torch.autograd.Function):
         z, *tensors = ctx.saved_tensors[: 1 + ctx.count]
         # The partial derivatives of f at this point, even where z* and the rows are functions of one another, and with
         # no hook of theirs run.
-        points = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
-        rows, leaves = points[: ctx.num_rows], tensors[ctx.num_rows :]
-        own = points[ctx.num_rows :] if rule.replaces else leaves
+        which = _left_in(z, cotangent) if rule.failed else slice(None)
+        rows = [t[which].detach().requires_grad_(t.requires_grad) for t in tensors[: ctx.num_rows]]
+        z, leaves = z[which], tensors[ctx.num_rows :]
+        own = [t.detach().requires_grad_(t.requires_grad) for t in leaves] if rule.replaces else leaves
         rule.refuse_live()
         with torch.enable_grad(), rule.amp():
             at = z.detach().requires_grad_()
@@ -285,6 +289,13 @@ class Equilibrium(torch.autograd.Function):
         options = {"allow_unused": True, "retain_graph": not rule.replaces}
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), **options) if wanted else ())
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
+
+
+def _left_in(z: Tensor, cotangent: Tensor) -> Tensor:
+    """Which row stands in for each: another for one that is NaN and that the loss leaves out, since zero times NaN
+    would be added to the gradients of all."""
+    out = flat_rows(z).isnan().any(1) & (flat_rows(cotangent) == 0).all(1)
+    return torch.where(out, out.int().argmin(), torch.arange(len(z), device=z.device))
 
 
 def _implicit(
@@ -314,7 +325,7 @@ def _implicit(
 
     why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
     why += "cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."
-    said = lambda: why.format(missed(solution, solver.tol)) if failed and few is None else ""  # noqa: E731
+    said = lambda: why.format(missed(solution, solver.tol, failed)) if failed and few is None else ""  # noqa: E731
     rule.record(unpacked(rule.parts, [], solution)[1], said)
     return (solution.value * scale).to(cotangent.dtype)
 

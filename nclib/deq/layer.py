@@ -22,7 +22,8 @@ Tensors = tuple[Tensor, ...]
 
 
 class ForwardNotConverged(RuntimeWarning):
-    """Rows of a forward solve missed the tolerance, so their z* is not an equilibrium, or NaN.
+    """Rows of a forward solve missed the tolerance, or met it only because their states grew, as without a fixed point,
+    so their z* is not an equilibrium, or NaN.
 
     Examples
     --------
@@ -84,7 +85,8 @@ class DEQ(nn.Module, Generic[Returned]):
         decides which solver is used and nothing else: gradients are recorded whenever torch records them. A backward
         pass uses the solver of its forward pass, unless ``Implicit(solver=...)`` names another.
     return_solution : False returns z* alone, so that the layer stands in ``nn.Sequential``.
-    on_failure : what happens when a solve misses its tolerance for some row, forward or backward, in training and
+    on_failure : what happens when a solve misses its tolerance for some row, or meets it only because the state grew
+        tenfold while ‖f(z) − z‖ became no smaller; forward or backward, in training and
         evaluation: "warn" once with ``ForwardNotConverged`` and once with ``BackwardNotConverged``, "raise" them, or
         "ignore" it. Write ``layer.told.clear()`` to be warned again.
 
@@ -101,9 +103,10 @@ class DEQ(nn.Module, Generic[Returned]):
     Notes
     -----
     A row that is not solved has its best iterate, and its gradient is the same formula there, not that of an
-    equilibrium. A row of which no evaluation was finite is NaN. ``solution.converged`` says which rows are solved; the
-    ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of ``Unrolled``, is
-    never said to have failed: look at ``solution.residual``.
+    equilibrium. A row of which no evaluation was finite is NaN; left out of the loss, as by ``z[solution.converged]``,
+    it adds nothing to the gradients of ``Implicit``, ``Neumann`` and ``Phantom``. ``solution.converged`` says which
+    rows are solved; the ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of
+    ``Unrolled``, is never said to have failed: look at ``solution.residual``.
 
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
@@ -220,6 +223,8 @@ class DEQ(nn.Module, Generic[Returned]):
         """The states after each number of evaluations in ``at`` and z*, and the evidence."""
         _check_rule(gradient, solver=solver)
         _check_at(at, gradient)
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x is a {type(x).__name__}; give one tensor, and others of its rows in args=(tensor,)")
         if torch._C._are_functorch_transforms_active() and not isinstance(gradient, Unrolled):
             raise RuntimeError("torch.func passes through one rule alone: give gradient=nclib.Unrolled(50)")
         self.last_solution = None  # its memory is free for this solve
@@ -247,7 +252,7 @@ class DEQ(nn.Module, Generic[Returned]):
             states.append(solution.value)
         found, self.last_solution = unpacked(parts, states, solution)
         if failed:
-            self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol))
+            self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol, failed))
         if not torch.is_grad_enabled():
             return found, self.last_solution
         amp = autocast_of(x)
@@ -255,7 +260,7 @@ class DEQ(nn.Module, Generic[Returned]):
             f, leaves = functional_form(self.cell, parts, solution.value, *rows)
         fixed = [] if self.allow_live else fixed_tensors(self.cell)
         replaces = isinstance(self.cell, nn.Module)
-        rule = Rule(f, gradient, solver, amp, replaces, parts, fixed, self._refuse_live, self._record)
+        rule = Rule(f, gradient, solver, amp, replaces, parts, fixed, self._refuse_live, self._record, failed)
         if isinstance(gradient, Reversible):
             nodes = [Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)]
         else:
@@ -263,6 +268,10 @@ class DEQ(nn.Module, Generic[Returned]):
             given = zip([*(early for _ in at), rule], states, strict=True)
             nodes = [Equilibrium.apply(each, len(rows), state, *rows, *leaves) for each, state in given]
         return unpacked(parts, nodes, solution)[0], self.last_solution
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or what is read from a file, has told nobody yet."""
+        return vars(self) | {"told": set()}
 
     def _record(self, solution: Solution, why: Callable[[], str]) -> None:
         self.last_backward = solution
@@ -289,16 +298,16 @@ class DEQ(nn.Module, Generic[Returned]):
         for name, module in self.cell.named_modules():
             if is_live(module):
                 live = f"cell.{name} is a live {type(module).__name__}, another map at each evaluation: use GroupNorm, "
-                raise ValueError(f"{live}put it outside the cell or in eval mode, or pass allow_live=True")
+                raise ValueError(f"{live}put it outside the cell or in eval mode")  # no configuration has allow_live
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
 _call_eager = torch._compile._disable_dynamo(DEQ._call)
 
 
-def _why(solution: Solution, tol: float) -> str:
+def _why(solution: Solution, tol: float, failed: int) -> str:
     """How many rows of a forward solve failed, and what to try."""
-    lost = f"{rules.missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them"
+    lost = f"{rules.missed(solution, tol, failed)}; z* is NaN for {int(solution.residual.isinf().sum())} of them"
     more = "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) finds the cause."
     return f"forward solve: {lost}. {more}"
 

@@ -126,7 +126,9 @@ def ensure_runs(
     if train != "missing":
         if lacking := wanted.keys() - finished(wanted):
             said = f"train={train!r} forbids training the {len(lacking)} runs that are missing"
-            raise MissingRuns(f"{said}: {', '.join(sorted(lacking))}. train='missing' trains them here")
+            changed = sorted({changed_code(wanted[run], default_store()) for run in lacking} - {""})
+            why = "; ".join([", ".join(sorted(lacking)), *changed])
+            raise MissingRuns(f"{said}: {why}. train='missing' trains them here")
     elif failures := train_missing(configs, executor, progress, device, log=log):
         raise RunsFailed(failures)
     frames = (

@@ -114,7 +114,7 @@ class StoredRun:
         ConfigError
             Where the run is of another kind, or has code of your own that `code` does not name.
         OwnCodeError
-            Where that code has changed since.
+            Where that code has changed since. The folder of the run has it as it was, as code.*.py.
         CorruptRun
             Where the weights are damaged, or the run is one of the reference results, which have none.
 

@@ -38,7 +38,8 @@ def digest(name: str) -> str:
     """First 16 hexadecimal digits of the SHA-256 of the source behind a name; nothing is imported.
 
     The source is the file of the module and those beside it, or in its package, that it imports; of an installed module
-    those in its package.
+    those in its package. What it reads from other files, or imports by name as ``importlib.import_module`` does, does
+    not count: write such numbers into the source, or import what has them.
 
     Parameters
     ----------
@@ -120,7 +121,8 @@ def load(name: str, source: str | None) -> Any:
     module, _, attribute = name.partition(":")
     now = digest(name)
     if source is not None and now != source:
-        raise OwnCodeError(f"the source of {name} is not the one this run is to be made with; configure it anew")
+        said = f"the source of {name} is not the one this run is to be made with; configure it anew"
+        raise OwnCodeError(f"{said}, or put back the code.*.py that a finished run keeps in its folder")
     if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
         for file in files(name):
             _forget(file.rpartition(".")[0])

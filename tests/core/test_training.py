@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nclib import evaluation, training
-from nclib.config import LAST_EPOCHS, ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.config import LAST_EPOCHS, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig
 from nclib.data import Batches, make_split
 from nclib.deq import DEQ, BackwardNotConverged
 from nclib.models import Output, build_model, count_parameters
@@ -26,13 +26,9 @@ STEP = {"imbalance": "step", "num_majority": 4, "ratio": 3.0}
 
 
 def _config(kind="explicit", seed=0, n_max=6, data=None, model=None, **train):
-    options = {"epochs": 2, "batch_size": 16, "lr": 0.05} | train
-    return RunConfig(
-        data=DataConfig(n_max=n_max, test_per_class=3, **(data or {})),
-        model=ModelConfig(kind=kind, width=2, **(model or {})),
-        train=TrainConfig(**options),
-        seed=seed,
-    )
+    images, train = {"n_max": n_max, "test_per_class": 3}, {"epochs": 2, "batch_size": 16, "lr": 0.05} | train
+    config = RunConfig(data=images, model={"kind": kind, "width": 2}, train=train, seed=seed)
+    return config.replace(data=data or {}, model=model or {})
 
 
 def _value(run, metric, split="train", epoch=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.outline import scale_of
@@ -15,16 +15,6 @@ from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
 from nclib.publish import captions
 from nclib.system import paths
-
-
-def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
-    return RunConfig(
-        data=DataConfig(n_max=n_max, test_per_class=3),
-        model=ModelConfig(kind=kind, width=2),
-        train=TrainConfig(**{"epochs": epochs, "batch_size": 16, "lr": 0.05} | train),
-        seed=seed,
-        profile="smoke",
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +36,7 @@ def reference(tmp_path, monkeypatch):
         (lambda: experiment("table1", "smoke", epoch=3), "epoch", "epochs"),
         (lambda: experiment("table1", "smoke", recipe="workabel"), "workabel", "workable"),
         (lambda: experiment("table1", "smoke", dataset="digit"), "digit", "digits"),
-        (lambda: ensure_runs([_config()], train="nevr"), "nevr", "never"),
+        (lambda: ensure_runs([RunConfig()], train="nevr"), "nevr", "never"),
     ],
 )
 def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right):

@@ -56,6 +56,18 @@ def small(num_classes, in_channels, width):
 def softmax(num_classes, in_channels):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
 
+class Scaled(nn.Sequential):
+    def __init__(self, num_classes, in_channels):
+        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
+        self.scale = nn.Parameter(torch.ones(()))
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+class Live(Cell):
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.norm = nn.BatchNorm2d(channels)
+
 class Drawn(Cell):
     def __init__(self, channels):
         super().__init__(channels)
@@ -159,6 +171,8 @@ def test_a_configuration_read_back_looks_nothing_up(folder):
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: network("softmax"), "does not return what '1', its last torch.nn.Linear, gives"),
+        (lambda: network("Scaled"), "does not return what '1', its last torch.nn.Linear, gives"),
+        (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
     ],
 )
@@ -220,8 +234,10 @@ def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(fol
     stored = default_store().root / run_id(cell())
     assert (stored / "code.my_cells.py").read_text() == SOURCE
     (folder / "my_cells.py").write_text(SOURCE + "# changed\n")
-    said = f"^the source of my_cells:Cell changed after {stored.name} was trained; it trains again$"
-    with pytest.warns(jobs.CodeChanged, match=said) as caught:
+    said = f"the source of my_cells:Cell changed after {stored.name} was trained"
+    with pytest.raises(runs.MissingRuns, match=f"{run_id(cell())}; {said}"):
+        runs.ensure_runs([cell()], train="never")
+    with pytest.warns(jobs.CodeChanged, match=f"^{said}; it trains again$") as caught:
         runs.ensure_runs([cell().replace(seed=seed) for seed in (0, 0)])
     assert len(caught) == 1
     assert jobs.changed_code(cell().replace(seed=1), default_store()) == "", "which was never trained"
@@ -253,6 +269,7 @@ def test_two_cells_of_ones_own_are_told_apart_by_their_names(folder):
     assert tidy(nc.load_run(named[0]))["model"].unique().tolist() == ["plain"]
     assert runs.ensure_runs([cell()])["model"].unique().tolist() == ["deq"], "as it is asked for"
     assert named[0].model.replace(cell="my_cells:Grouped").name is None
+    assert named[0].model.replace(kind="explicit") == ModelConfig(width=2)
 
 
 @pytest.mark.parametrize("make", [cell, network])
@@ -266,7 +283,7 @@ def test_the_network_of_a_stored_run_with_own_code_is_made_where_the_code_is_nam
         run.network("os:_exit")
     assert isinstance(run.network(name), models.Classifier)
     (folder / "my_cells.py").write_text(SOURCE + "# changed\n")
-    with pytest.raises(ValueError, match="is not the one this run is to be made with"):
+    with pytest.raises(ValueError, match=r"is not the one.*put back the code.\*.py"):
         run.network(name)
 
 

@@ -21,7 +21,7 @@ from faults import Journal, debris
 
 import nclib as nc
 from nclib import training
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, run_id
 from nclib.data import make_split
 from nclib.engine import jobs, runs
 from nclib.engine.experiments import experiment
@@ -34,13 +34,8 @@ TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
 
 
 def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
-    return RunConfig(
-        data=DataConfig(n_max=n_max, test_per_class=3),
-        model=ModelConfig(kind=kind, width=2),
-        train=TrainConfig(**{"epochs": epochs, "batch_size": 16, "lr": 0.05} | train),
-        seed=seed,
-        profile="smoke",
-    )
+    images, train = {"n_max": n_max, "test_per_class": 3}, {"epochs": epochs, "batch_size": 16, "lr": 0.05} | train
+    return RunConfig(data=images, model={"kind": kind, "width": 2}, train=train, seed=seed, profile="smoke")
 
 
 @pytest.fixture(autouse=True)
@@ -376,7 +371,7 @@ def test_a_file_in_the_place_of_a_run_is_set_aside():
 
 def test_one_run_under_two_names_is_refused():
     with pytest.raises(ConfigError, match="has two names"):
-        nc.plan([_config(), _config().replace(model=_config().model.replace(name="wide"))])
+        nc.plan([_config(), _config().replace(model={"name": "wide"})])
 
 
 def test_a_wrong_number_of_threads_is_named(monkeypatch):
@@ -429,14 +424,9 @@ def test_plan_says_what_would_be_done(trained):
 # ---- what a study of one's own takes
 
 
-def _study(**model):
-    images = DataConfig(n_max=6, test_per_class=3)
-    return RunConfig(data=images, model=ModelConfig(width=2, **model), train=TrainConfig(epochs=2, batch_size=32))
-
-
 @pytest.mark.parametrize("kind", ["explicit", "deq"])
 def test_the_network_of_a_stored_run_is_the_trained_one(kind):
-    config = _study(kind=kind).replace(train=TrainConfig(epochs=1, batch_size=32, precision="float64"))
+    config = _config(kind, precision="float64")
     runs.ensure_runs([config])
     stored = nc.load_run(config)
     model = stored.network()
@@ -452,26 +442,25 @@ def test_the_network_of_a_stored_run_is_the_trained_one(kind):
 
 
 def test_a_run_without_weights_says_so():
-    runs.ensure_runs([_study()])
-    (run,) = runs.export_reference([_study()], "mine")
+    runs.ensure_runs([_config()])
+    (run,) = runs.export_reference([_config()], "mine")
     shutil.rmtree(default_store().root / run)
     with pytest.raises(CorruptRun, match=r"has no weights here; nclib.ensure_runs\(\[config\]\) trains it"):
         nc.load_run(run).network()
 
 
 def test_no_run_is_lost_when_rows_are_grouped_by_setting():
-    images = _study().data
-    skewed = [DataConfig(imbalance=i, ratio=3.0, n_max=6, test_per_class=3, **more)
-              for i, more in (("step", {"num_majority": 3}), ("exponential", {}))]  # fmt: skip
-    frame = runs.ensure_runs([_study().replace(data=data) for data in (images, *skewed)])
+    skewed = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}, {"imbalance": "exponential", "ratio": 3.0}
+    frame = runs.ensure_runs([_config().replace(data=data) for data in ({}, *skewed)])
     sizes = frame.groupby(["setting", "model"])["run_id"].nunique()
     assert sizes.to_dict() == {(s, "explicit"): 1 for s in ("balanced", "KA3-R3", "exp-R3")}
 
 
 def test_metrics_of_each_epoch_reach_a_log():
     told = []
-    frame = runs.ensure_runs([_study()], log=lambda *facts: told.append(facts))
-    assert [(run, epoch) for run, epoch, _ in told] == [(run_id(_study()), 1), (run_id(_study()), 2)]
+    study = _config(epochs=2)
+    frame = runs.ensure_runs([study], log=lambda *facts: told.append(facts))
+    assert [(run, epoch) for run, epoch, _ in told] == [(run_id(study), 1), (run_id(study), 2)]
     last = frame[frame["epoch"] == 2]
     assert told[-1][2] == {f"{s}/{m}": v for s, m, v in zip(last["split"], last["metric"], last["value"], strict=True)}
-    runs.ensure_runs([_study()], log=lambda *facts: pytest.fail("nothing was trained"))
+    runs.ensure_runs([study], log=lambda *facts: pytest.fail("nothing was trained"))

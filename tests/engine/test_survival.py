@@ -10,7 +10,7 @@ import faults
 import pytest
 from faults import Journal, Kill, assert_equal, debris, train_grid
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.config import RunConfig, run_id
 from nclib.engine import jobs
 from nclib.engine.runs import RunsFailed, ensure_runs
 from nclib.engine.store import Checkpoint, RunStore, default_store
@@ -18,14 +18,9 @@ from nclib.engine.store import Checkpoint, RunStore, default_store
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
 
 
-def _config(kind="explicit", seed=0, epochs=3, **train):
-    return RunConfig(
-        data=DataConfig(n_max=4, test_per_class=2),
-        model=ModelConfig(kind=kind, width=2),
-        train=TrainConfig(**{"epochs": epochs, "batch_size": 16, "lr": 0.05} | train),
-        seed=seed,
-        profile="smoke",
-    )
+def _config(kind="explicit", seed=0, epochs=3):
+    images, train = {"n_max": 4, "test_per_class": 2}, {"epochs": epochs, "batch_size": 16, "lr": 0.05}
+    return RunConfig(data=images, model={"kind": kind, "width": 2}, train=train, seed=seed, profile="smoke")
 
 
 def _grid(epochs):

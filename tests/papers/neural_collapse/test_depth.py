@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from companion.neural_collapse import depth
 from companion.neural_collapse.depth import SIGNALS, DepthConfig
 from nclib import comparison, training
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.config import RunConfig, run_id
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
 
@@ -25,13 +25,9 @@ BLOCKS = {
 
 
 def _base(kind="deq", seed=0, **model):
-    return RunConfig(
-        data=DataConfig(n_max=9, test_per_class=3, imbalance="step", num_majority=3, ratio=3.0),
-        model=ModelConfig(kind=kind, width=2, **(BLOCKS[kind] | model)),
-        train=TrainConfig(epochs=2, batch_size=16, lr=0.05),
-        seed=seed,
-        profile="smoke",
-    )
+    images = {"n_max": 9, "test_per_class": 3, "imbalance": "step", "num_majority": 3, "ratio": 3.0}
+    model, train = {"kind": kind, "width": 2} | BLOCKS[kind] | model, {"epochs": 2, "batch_size": 16, "lr": 0.05}
+    return RunConfig(data=images, model=model, train=train, seed=seed, profile="smoke")
 
 
 BASES = {kind: _base(kind) for kind in BLOCKS}

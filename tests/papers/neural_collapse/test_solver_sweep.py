@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from companion.neural_collapse import network_costs, solver_sweep
 from companion.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
 from nclib import comparison, metrics, training
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.config import ModelConfig, RunConfig, run_id
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
@@ -24,13 +24,9 @@ STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 def _base(kind="deq", seed=0, width=2, step=True, **model):
     if kind == "deq":
         model = {"groups": 2} | model  # 8 values each: a group of two would be a sign function, with no gradient
-    return RunConfig(
-        data=DataConfig(n_max=9, test_per_class=3, **(STEP if step else {})),
-        model=ModelConfig(kind=kind, width=width, **model),
-        train=TrainConfig(epochs=2, batch_size=16, lr=0.05),
-        seed=seed,
-        profile="smoke",
-    )
+    images, train = {"n_max": 9, "test_per_class": 3}, {"epochs": 2, "batch_size": 16, "lr": 0.05}
+    config = RunConfig(data=images, model={"kind": kind, "width": width} | model, train=train, seed=seed)
+    return config.replace(data=STEP if step else {}, profile="smoke")
 
 
 def _probe(base=None, **options):
