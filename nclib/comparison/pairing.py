@@ -276,21 +276,22 @@ def _check_copies(rows: pd.DataFrame) -> None:
     counted = table.index.get_level_values("metric").str.contains("accuracy|mismatch|converged|auroc|steps|_max")
     values = table.T.to_numpy()
     for place, run in enumerate(table):
-        for other in np.flatnonzero(_alike(values[place], values[place + 1 :], counted)) + place + 1:
+        own = np.array([model == run[1] for _, model in table.columns[place + 1 :]], bool)
+        for other in np.flatnonzero(_alike(values[place], values[place + 1 :], counted, own)) + place + 1:
             said = " and ".join(f"{name} of {model}" for name, model in (run, table.columns[other]))
             raise ValueError(f"runs {said} have the same values: one run entered twice")
 
 
-def _alike(run: np.ndarray, others: np.ndarray, counted: np.ndarray) -> np.ndarray:
+def _alike(run: np.ndarray, others: np.ndarray, counted: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Which of the other runs (M, values) have the values of this one to five digits, and not by chance: three
     different ones, or one in single precision. Counts of images are often equal, so they decide only where nothing else
-    is measured."""
+    is measured. Of another network than its own, as of two states of one, several other values have to be equal."""
     apart = np.abs(run / others - 1)
     both = np.isfinite(apart)
     real = both & ~counted
     judged = np.where(real.any(axis=1, keepdims=True), real, both)
-    several = np.array([len({f"{value:.4g}" for value in run[own]}) > 2 for own in judged], bool)
-    sure = several | (real & (apart <= 1e-7)).any(axis=1)
+    several = np.array([len({f"{value:.4g}" for value in run[one]}) > 2 for one in judged], bool)
+    sure = np.where(own, several | (real & (apart <= 1e-7)).any(axis=1), several & real.any(axis=1))
     return judged.any(axis=1) & (~judged | (apart <= 5e-5)).all(axis=1) & sure
 
 

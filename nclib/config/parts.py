@@ -2,7 +2,6 @@
 
 import re
 import typing
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import pydantic
@@ -46,12 +45,13 @@ class SolverConfig(Config):
     damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
 
     @classmethod
-    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
-        return "method", {
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        kinds = {
             "broyden": {"history": 20},
             "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
             "fixed_point": {"damping": 0.0},
         }  # with the defaults of the solvers of `nclib.methods`
+        return cls._choose(options, "method", kinds)
 
 
 class GradientConfig(Config):
@@ -81,9 +81,10 @@ class GradientConfig(Config):
     beta: float | None = added_later(None, gt=0, lt=1)
 
     @classmethod
-    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         kinds = {"implicit": {}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0}}
-        return "method", kinds | {"unrolled": {"steps": ...}, "reversible": {"steps": ..., "beta": 0.5}}
+        kinds |= {"unrolled": {"steps": ...}, "reversible": {"steps": ..., "beta": 0.5}}
+        return cls._choose(options, "method", kinds)
 
 
 def setting(imbalance: str | None, num_majority: int | None = None, ratio: float | None = None) -> str:
@@ -137,10 +138,11 @@ class DataConfig(Config):
     subset_seed: int | None = added_later(None, ge=0, lt=2**32)
 
     @classmethod
-    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         order = {"majority": "random" if options.get("dataset") == "digit_pairs" else "first"}
         step = {"num_majority": ..., "ratio": ...} | order
-        return "imbalance", {"balanced": {}, "step": step, "exponential": {"ratio": ...} | order}
+        kinds = {"balanced": {}, "step": step, "exponential": {"ratio": ...} | order}
+        return cls._choose(options, "imbalance", kinds)
 
     @property
     def setting(self) -> str:
@@ -220,9 +222,9 @@ class ModelConfig(Config):
         return self.network or (self.cell if self.cell not in CELLS else None)
 
     def replace(self, **changes: Any) -> typing.Self:
-        """As of every configuration; other code, or another kind, has another source and name."""
-        anew = {"cell", "network"} & changes.keys() or changes.get("kind", self.kind) != self.kind
-        return super().replace(**({"source": None, "name": None} if anew else {}) | changes)
+        """As of every configuration; other code has another source and name."""
+        other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
+        return super().replace(**other | changes)
 
     @pydantic.field_validator("name")
     @classmethod
@@ -242,9 +244,9 @@ class ModelConfig(Config):
         return name
 
     @classmethod
-    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         cell = {"cell": "residual", "groups": 8}
-        return "kind", {
+        kinds = {
             "explicit": {},
             "deq": cell | {"solver": SolverConfig(), "gradient": GradientConfig(), "start": "x"},
             "explicit_matched": cell,
@@ -252,10 +254,7 @@ class ModelConfig(Config):
             "explicit_flops": {"groups": 8, "num_blocks": ...},
             "network": {"network": ...},
         }
-
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        options = super()._complete(options)
+        options = cls._choose(options, "kind", kinds)
         plain = options.get("head", "linear") == "linear" and options.get("feature_norm", "none") == "none"
         if options.get("kind") == "network" and not plain:
             raise ValueError("head and feature_norm do not apply to kind 'network'; leave them out")

@@ -52,6 +52,9 @@ def option(
     return field(default=default, description=description, json_schema_extra=extra, **more)
 
 
+_CHOSEN = {"kind", "method", "imbalance"}  # options whose value decides which others there are
+
+
 class Config(pydantic.BaseModel):
     """Base of every configuration: frozen, strict about names and types, errors that suggest.
 
@@ -90,15 +93,17 @@ class Config(pydantic.BaseModel):
         return cls._complete(options) if isinstance(options, dict) else options  # refused by its type
 
     @classmethod
-    def _choices(cls, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Mapping[str, Any]]]:
-        """The option that is chosen by, and a table of the options that go with each choice and their defaults, ... for
-        one that must be given. The first choice is the default."""
-        return "", {"": {}}
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with what was left out."""
+        return options
 
     @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """The options with what was left out: of those that go with a choice, while those of the others are refused."""
-        by, table = cls._choices(options)
+    def _choose(cls, options: dict[str, Any], by: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Complete the options that go with a choice and refuse those of the others.
+
+        The table holds the options of each choice with their defaults, ... for one that must be given. The first choice
+        is the default.
+        """
         choice = options.get(by, next(iter(table)))
         mine = table.get(str(choice))
         if mine is None:
@@ -121,15 +126,10 @@ class Config(pydantic.BaseModel):
         return values
 
     def replace(self, **changes: Any) -> typing.Self:
-        """A copy with some options changed, validated like a new one. A mapping changes those that it names, of a part.
-        Where another method or kind is chosen, what that lacks is left out, and defaults are those of the new one."""
-        own = dict(self)
-        by, table = self._choices(own | changes)
-        before, after = (table.get(str(options.get(by)), {}) for options in (own, own | changes))
-        for name in set().union(*table.values()):
-            if name not in after or own[name] == before.get(name):
-                del own[name]
+        """A copy with some options changed, validated like a new one. A mapping changes the options of a part that it
+        names; with another kind, method or imbalance it is the whole part."""
         for name, value in changes.items():
-            if isinstance(value, Mapping) and isinstance(part := getattr(self, name, None), Config):
+            part = getattr(self, name, None)
+            if isinstance(value, Mapping) and isinstance(part, Config) and not _CHOSEN & value.keys():
                 changes[name] = part.replace(**value)
-        return type(self)(**own | changes)
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)

@@ -177,10 +177,6 @@ REFUSED = {
         ),
         "have the same values|different seeds",
     ),
-    "one network as both": (
-        lambda f: stack(f[only(f)], f[only(f)].assign(model="explicit", run_id="x " + f["run_id"])),
-        "of deq and .* of explicit have the same values",
-    ),
     "all copied to other data": (lambda f: stack(f, f.assign(dataset="x", run_id=f["run_id"] + "x")), "entered twice"),
     "a setting not measured": (lambda f: f[(f["K_A"] == 3) | (f["metric"] != "nc1")], "and none of nc1 .train."),
     "a seed not measured": (lambda f: f[(f["seed"] != 2) | (f["metric"] != "nc1")], "and none of nc1 .train."),
@@ -295,8 +291,11 @@ def test_few_values_may_be_equal_by_chance():
         pairs(stack(frame, last.assign(epoch=0, value=0.25)), "accuracy_balanced", "test")
     near = copied(put=lambda values: values * (1 - 3e-6))
     assert len(pairs(near(study()), "nc1").table) == 3, "one number may be near another by chance, three are not"
-    with pytest.raises(ValueError, match="entered twice"):
-        pairs(near(stack(*(study(ratio=n / 10).assign(epoch=n) for n in (1, 2, 3)))), "nc1")
+    curve = stack(*(study(ratio=n / 10).assign(epoch=n) for n in (1, 2, 3)))
+    own = curve[only(curve)]
+    for twice_there in (near(curve), stack(own, own.assign(model="explicit", run_id="x " + own["run_id"]))):
+        with pytest.raises(ValueError, match="entered twice"):
+            pairs(twice_there, "nc1")
 
 
 def test_settings_are_never_counted_as_seeds_and_names_are_checked():

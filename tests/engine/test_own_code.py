@@ -269,7 +269,6 @@ def test_two_cells_of_ones_own_are_told_apart_by_their_names(folder):
     assert tidy(nc.load_run(named[0]))["model"].unique().tolist() == ["plain"]
     assert runs.ensure_runs([cell()])["model"].unique().tolist() == ["deq"], "as it is asked for"
     assert named[0].model.replace(cell="my_cells:Grouped").name is None
-    assert named[0].model.replace(kind="explicit") == ModelConfig(width=2)
 
 
 @pytest.mark.parametrize("make", [cell, network])
