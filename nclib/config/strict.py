@@ -52,9 +52,6 @@ def option(
     return field(default=default, description=description, json_schema_extra=extra, **more)
 
 
-_CHOSEN = {"kind", "method", "imbalance"}  # options whose value decides which others there are
-
-
 class Config(pydantic.BaseModel):
     """Base of every configuration: frozen, strict about names and types, errors that suggest.
 
@@ -127,9 +124,9 @@ class Config(pydantic.BaseModel):
 
     def replace(self, **changes: Any) -> typing.Self:
         """A copy with some options changed, validated like a new one. A mapping changes the options of a part that it
-        names; with another kind, method or imbalance it is the whole part."""
+        names; give a whole part, as ``model=ModelConfig(…)``, where another kind or method has other options."""
         for name, value in changes.items():
             part = getattr(self, name, None)
-            if isinstance(value, Mapping) and isinstance(part, Config) and not _CHOSEN & value.keys():
+            if isinstance(value, Mapping) and isinstance(part, Config):
                 changes[name] = part.replace(**value)
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)

@@ -97,9 +97,10 @@ def test_a_mapping_changes_the_options_that_it_names_alone():
     deq = {"kind": "deq", "width": 4, "solver": {"max_steps": 9}}
     config = RunConfig(train={"epochs": 2, "lr": 0.05}, model=deq | {"cell": "mdeq"})
     assert config.replace(train={"epochs": 5}).train == TrainConfig(epochs=5, lr=0.05)
-    other = config.replace(model={"solver": {"method": "anderson"}}).model
-    assert other == ModelConfig(**deq | {"cell": "mdeq", "solver": {"method": "anderson"}})
-    assert config.replace(model={"kind": "explicit"}).model == ModelConfig()
+    assert config.replace(model={"solver": {"tol": 0.1}}).model.solver == SolverConfig(tol=0.1, max_steps=9)
+    with pytest.raises(ConfigError, match="does not apply to kind 'explicit'"):
+        config.replace(model={"kind": "explicit"})
+    assert config.replace(model=ModelConfig()).model == ModelConfig()
     assert config.replace(train=TrainConfig(epochs=5)).train.lr == 0.1
 
 
