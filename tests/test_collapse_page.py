@@ -71,9 +71,7 @@ def test_every_network_that_misses_training_images_is_a_DEQ():
 def test_collapse_begins_at_no_norm_and_equilibria_do_not_stay():
     rising = {"explicit": [], "deq": []}
     for (_, model), rows in tracked().groupby(["run_id", "model"]):
-        logged = {
-            names: one.set_index("epoch")["value"].sort_index() for names, one in rows.groupby(["split", "metric"])
-        }
+        logged = dict(tuple(rows.set_index("epoch").sort_index().groupby(["split", "metric"])["value"]))
         nc1, norm = logged["train", "nc1_pinv"], logged["train", "feature_norm"]
         assert nc1.is_monotonic_decreasing
         after = nc1[nc1 < 0.1].index[0]

@@ -93,7 +93,6 @@ def test_a_configuration_cannot_be_changed_but_by_another():
 
 
 def test_a_mapping_changes_the_options_that_it_names_alone():
-    """The rest of a part went back to its defaults."""
     deq = {"kind": "deq", "width": 4, "solver": {"max_steps": 9}}
     config = RunConfig(train={"epochs": 2, "lr": 0.05}, model=deq | {"cell": "mdeq"})
     assert config.replace(train={"epochs": 5}).train == TrainConfig(epochs=5, lr=0.05)

@@ -9,7 +9,6 @@ import record
 RECORDED = json.loads(record.NUMBERS.read_text(encoding="utf-8"))
 FAST = ("quick/neural_collapse/table1", "quick/neural_collapse/fig3", "quick/neural_collapse/audit")
 FAST += ("full-jpeg/neural_collapse/collapse", "full-jpeg/neural_collapse/table3")
-COMMAND = "If this was meant: python tests/golden/record.py numbers"
 
 
 def test_run_ids_are_the_recorded_ones():
@@ -42,7 +41,9 @@ def test_numbers_are_the_recorded_ones(name, place):
     if said and other and (name in record.COMPUTED or not record.changes(recorded, drawn, floats=False)):
         pytest.skip(f"recorded elsewhere ({'; '.join(other)}), and these differ:\n" + "\n".join(said))
     if said:
-        pytest.fail("\n".join([*said, f"{COMMAND} {name}"]), pytrace=False)
+        pytest.fail(
+            "\n".join([*said, f"If this was meant: python tests/golden/record.py numbers {name}"]), pytrace=False
+        )
 
 
 @pytest.mark.slow
