@@ -192,8 +192,7 @@ def one_image() -> widgets.interactive:
 def _one_image(run: str | None, image: int = 0, tol: float = 1e-6, max_steps: int = 40) -> object:
     found = compute.image_traces(run, image, tol, max_steps)
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.0), width_ratios=(1, 2.6))
-    pixels = found.image.transpose(1, 2, 0).squeeze()
-    left.imshow(pixels, cmap="gray")
+    left.imshow(found.image.transpose(1, 2, 0).squeeze(), cmap="gray")
     left.set_axis_off()
     left.set_title(f"class {found.label}")
     plotting.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, tol)
