@@ -181,8 +181,7 @@ def _both_processors() -> str:
 
 def _parts() -> str:
     """250 images a class: DEQ against ResNet-18, over all settings of Tables 1 to 4."""
-    listing = paths.reference() / "cifar10-jpeg-lite/runs.json"
-    runs = json.loads(listing.read_text(encoding="utf-8"))
+    runs = json.loads((paths.reference() / "cifar10-jpeg-lite/runs.json").read_text(encoding="utf-8"))
     stated = {run for run, record in runs.items() if record["config"]["train"]["lr"] == 1e-4}  # of section 5.1
     frame = reference_store().frame(sorted({*runs} - stated))
     rows = []

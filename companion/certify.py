@@ -11,6 +11,7 @@ A verdict "false" needs a second derivation that shares no code with the first (
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -98,6 +99,10 @@ def states(
         return check
 
     return register
+
+
+# What states the same by how the proofs use it, and by a choice of ours.
+proofs_reading, our_reading = (functools.partial(states, reading=reading) for reading in ("proofs'", "ours"))
 
 
 def also(name: str) -> Callable[[Callable[[], bool]], Callable[[], bool]]:

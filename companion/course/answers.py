@@ -250,16 +250,12 @@ EXERCISES["06/etf_distance"] = Exercise(
 )
 
 
-def _share(wrong: Tensor) -> Tensor:
-    return wrong.double().mean()
-
-
 def _nearest_mean(h: Tensor, labels: Tensor) -> Tensor:
     return torch.cdist(h, _class_means(h, labels)).argmin(1)
 
 
 def _ncc_mismatch(h: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
-    return _share(_nearest_mean(h, labels) != logits.argmax(1))
+    return (_nearest_mean(h, labels) != logits.argmax(1)).double().mean()
 
 
 def _decided(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -274,7 +270,7 @@ EXERCISES["06/mismatch"] = Exercise(
     {
         "That is the share on which the two agree; 0 is to mean collapse.": lambda *case: 1 - _ncc_mismatch(*case),
         "NC4 compares the nearest mean with the network's decision, right or wrong, not with the true class.": (
-            lambda h, labels, logits: _share(_nearest_mean(h, labels) != labels)
+            lambda h, labels, logits: (_nearest_mean(h, labels) != labels).double().mean()
         ),
     },
 )
@@ -301,10 +297,9 @@ EXERCISES["07/counts"] = Exercise(
 )
 
 
-def _mean_cosine(vectors: Tensor, with_itself: bool = False) -> Tensor:
+def _mean_cosine(vectors: Tensor) -> Tensor:
     unit = normalize(vectors)
-    cosines = unit @ unit.T
-    return cosines.mean() if with_itself else cosines[~torch.eye(len(unit)).bool()].mean()
+    return (unit @ unit.T)[~torch.eye(len(unit)).bool()].mean()
 
 
 EXERCISES["07/cosine"] = Exercise(

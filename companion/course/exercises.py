@@ -29,8 +29,7 @@ class Feedback:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_markdown_(self) -> str:
-        return self.text
+    _repr_markdown_ = __repr__
 
 
 def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:

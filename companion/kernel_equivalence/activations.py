@@ -87,9 +87,7 @@ ACTIVATIONS: dict[str, Phi] = {
     "leaky_relu": LeakyReLU(1.0, 0.01),
     "tanh": Activation(np.tanh, (), lambda x: 1 - np.tanh(x) ** 2),
     "erf": Activation(scipy.special.erf, (), lambda x: 2 / math.sqrt(math.pi) * np.exp(-(np.asarray(x) ** 2))),
-    "elu": Activation(
-        lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), (0.0,), lambda x: np.exp(np.minimum(x, 0))
-    ),
+    "elu": Activation(lambda x: np.maximum(x, np.expm1(np.minimum(x, 0))), (0.0,), lambda x: np.exp(np.minimum(x, 0))),
     "swish": Activation(lambda x: x * _expit(x), (), lambda x: _expit(x) * (1 + x * _expit(-x))),
 }
 """The activations that have names; leaky_relu has slope 0.01, elu α = 1."""

@@ -169,14 +169,12 @@ def _by_tiles(
     cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], tuple[np.ndarray, np.ndarray]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Two symmetric matrices from `entries`: a function of rows, columns and their part of cov, its diagonal at 0."""
-    n = len(cov)
+    n, cov = len(cov), cov.copy()
+    np.fill_diagonal(cov, 0)
     parts = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
     found = np.empty((n, n)), np.empty((n, n))
     for rows, columns in itertools.combinations_with_replacement(parts, 2):
-        part = cov[rows, columns].copy()
-        if rows == columns:
-            np.fill_diagonal(part, 0)
-        for matrix, values in zip(found, entries(rows, columns, part), strict=True):
+        for matrix, values in zip(found, entries(rows, columns, cov[rows, columns]), strict=True):
             if rows == columns:
                 values = (values + values.T) / 2  # to the bit
             matrix[rows, columns], matrix[columns, rows] = values, values.T

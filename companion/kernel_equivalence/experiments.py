@@ -34,8 +34,6 @@ def shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig
 
 def _fig3(profile: Profile) -> list[StoredConfig]:
     """Every arm, width and seed; with recipe "paper" as in the released scripts, the readout alone."""
-    if not profile.grey_dataset:
-        return []
     sizes = dict(n_max=profile.images_per_class, test_per_class=profile.test_images_per_class)
     images = DataConfig(dataset=profile.grey_dataset, **sizes)
     train = ShallowTrainConfig(readout_epochs=100, epochs=0, batch_size=128, lr=1.0)

@@ -3,16 +3,15 @@
 from fractions import Fraction as F
 from itertools import product
 
-from companion.certify import require, states
+from companion.certify import our_reading, require
 
 
-@states(
+@our_reading(
     "released script ck_ntk/ck_gmm_matching.py, T from C_a − C°",
     "T = tr(C°_a C°_b)/p",
     "not shown",
     "for the script, not for a printed formula: E[(x_i·x_j)²] is tr(C_a C_b)/p², uncentred, exactly; the two "
     "candidates differ by at least α₃ n/p for ever, so at most one is right. That the uncentred one is, is measured",
-    reading="ours",
 )
 def ling_centred_t(least: F = F(1)) -> bool:
     """Two equal classes, C_a = c_a I, c_a = 1 + 8(a−1)/√p: T_ab = c_a c_b against (c_a − c°)(c_b − c°). The
@@ -33,12 +32,11 @@ def ling_centred_t(least: F = F(1)) -> bool:
     return require(second == sum(a * b for a, b in zip(c, e, strict=True)), "E[(x·y)²] = Σ c_k e_k")
 
 
-@states(
+@our_reading(
     "released scripts, K^(l) = G + K^(l−1) ∘ Ġ",
     "K* = G*/(1 − Ġ*)",
     "holds",
     "for the recursion of the script, |Ġ| < 1, entry by entry; a kernel with B trained as well is another one",
-    reading="ours",
 )
 def ling_ntk_fixed_point(factor: F = F(1)) -> bool:
     """K^(l) − K* = (K^(l−1) − K*) Ġ, so the recursion converges to K* geometrically."""

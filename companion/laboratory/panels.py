@@ -26,8 +26,7 @@ from nclib.engine.store import HISTORY, CorruptRun, default_store
 from nclib.publish import plotting
 from nclib.solver import Solution, Status
 
-_WIDE = {"layout": widgets.Layout(width="640px")}
-_TOLERANCES = [1e-6, 1e-2, 1e-4, 1e-8]
+_SOLVER = {"tol": [1e-6, 1e-2, 1e-4, 1e-8], "max_steps": (1, 200)}
 
 
 def _panel(draw: Callable[..., object], **controls: Any) -> widgets.interactive:
@@ -186,15 +185,14 @@ def _watch(training: Training) -> object:
 def one_image() -> widgets.interactive:
     """How each solver finds the equilibrium of one test image."""
     stored = {run: run for run in reversed(default_store().ids()) if "-deq-" in run}
-    run = widgets.Dropdown(options=stored | {"a small DEQ, not trained": None}, **_WIDE)
-    return _panel(_one_image, run=run, image=(0, 99), tol=_TOLERANCES, max_steps=(1, 200))
+    run = widgets.Dropdown(options=stored | {"a small DEQ, not trained": None}, layout=widgets.Layout(width="640px"))
+    return _panel(_one_image, run=run, image=(0, 99), **_SOLVER)
 
 
 def _one_image(run: str | None, image: int = 0, tol: float = 1e-6, max_steps: int = 40) -> object:
     found = compute.image_traces(run, image, tol, max_steps)
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.0), width_ratios=(1, 2.6))
-    pixels = found.image.transpose(1, 2, 0).squeeze()
-    left.imshow(pixels, cmap="gray")
+    left.imshow(found.image.transpose(1, 2, 0).squeeze(), cmap="gray")
     left.set_axis_off()
     left.set_title(f"class {found.label}")
     plotting.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, tol)
@@ -220,10 +218,7 @@ def _ended(solutions: Mapping[str, Solution]) -> str:
 def plane() -> widgets.interactive:
     """Pick a map of the plane and a start, and follow the solvers step by step."""
     side = (-4.0, 4.0, 0.05)
-    maps, counts = list(compute.MAPS), (1, 200)
-    return _panel(
-        _plane, name=maps, rho=(-2.0, 4.0, 0.05), z1=side, z2=side, tol=_TOLERANCES, max_steps=counts, step=counts
-    )
+    return _panel(_plane, name=list(compute.MAPS), rho=(-2.0, 4.0, 0.05), z1=side, z2=side, **_SOLVER, step=(1, 200))
 
 
 def _plane(
@@ -243,9 +238,7 @@ def _plane(
         look = plotting.METHOD_STYLE[method]
         left.plot(*points[:step].T, color=look.colour, marker=look.marker, markersize=3.5, linewidth=0.9)
     left.plot(*start, "*", color="gold", markeredgecolor="black", markersize=11)
-    left.set(
-        xlim=(-4, 4), ylim=(-4, 4), xlabel="z₁", ylabel="z₂", aspect="equal", title=f"the first {step} evaluations"
-    )
+    left.set(xlim=(-4, 4), ylim=(-4, 4), xlabel="z₁", ylabel="z₂", title=f"the first {step} evaluations")
     solutions = {method: solution for method, (_, solution) in walks.items()}
     plotting.traces({method: solution.trace[:, 0] for method, solution in solutions.items()}, right, tol)
     right.axvline(step, color="0.7", linewidth=0.8, zorder=0)

@@ -49,8 +49,7 @@ def _recipes(profile: Profile) -> list[RunConfig]:
 
 
 def _controls(profile: Profile) -> list[RunConfig]:
-    kinds = ("explicit", "deq", "explicit_matched", "weight_tied")
-    models = [model_config(profile, kind) for kind in kinds]
+    models = [model_config(profile, kind) for kind in ("explicit", "deq", "explicit_matched", "weight_tied")]
     models.append(model_config(profile, "explicit_flops", num_blocks=profile.equal_blocks))
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 

@@ -4,7 +4,7 @@ import random
 from fractions import Fraction as F
 
 from companion import exact
-from companion.certify import require, states
+from companion.certify import proofs_reading, require, states
 from companion.exact import Interval, Matrix, centring, exp, identity, inverse, log, matrix, norm2, random_matrix
 from companion.neural_collapse import balanced
 
@@ -188,11 +188,10 @@ def prop42(e0: tuple[F, ...] = (F(4717, 10**4), F(17627, 10**4), F(43628, 10**4)
     return require(exp(F(4)) > 27 and exp(F(1)) < 3, "fails at √(E_W E_H) = 2, holds at 3/2")
 
 
-@states(
+@proofs_reading(
     "§4, Theorem 4.1, NC3, with the distance of (14) in place of the classes' cosines, K = 2",
     "DEQ is superior in terms of NC compared to explicit neural network",
     "holds if K = 2, inputs bounded, R > 1 and E_H < 1",
-    reading="proofs'",
 )
 def thm41_nc3_eq14(ratio: int = 10) -> bool:
     """Series from 0 or 1: the cosine of the whole matrices Wᵀ and H is strictly larger for the DEQ. Our proof;

@@ -8,7 +8,7 @@ from fractions import Fraction as F
 from itertools import product
 
 from companion import exact
-from companion.certify import require, states
+from companion.certify import our_reading, proofs_reading, require, states
 from companion.exact import Interval, Matrix, cross_entropy, diagonal, etf_loss, exp, identity, inverse, log, norm2
 
 _K, _E = 10, F(1, 100)  # the paper's classes and budgets, E_W = E_H
@@ -151,11 +151,10 @@ def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> boo
     return True
 
 
-@states(
+@proofs_reading(
     "App. B.2, conditions of equality of (21) and (32), which name ‖h0‖² and ‖h‖²: the order of Theorem B.3",
     _B3,
     "holds",
-    reading="proofs'",
 )
 def b3_both_budgets(scale: F = F(1)) -> bool:
     """Strictly, both budgets and E_H < 1, H0 free, series from 0 or 1: W_DEQ = 0 with h0′ = W_EX h0, or W_DEQ = V S(I +
@@ -177,12 +176,11 @@ def b3_both_budgets(scale: F = F(1)) -> bool:
     return b3_same_inputs_series_from_1()
 
 
-@states(
+@proofs_reading(
     "App. B.2, below (33)",
     "it is evident that the loss function of the DEQ layer is significantly lower than that of the explicit neural "
     "network",
     "holds",
-    reading="proofs'",
 )
 def b3_v2_order(scale: F = F(1)) -> bool:
     """Lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h.
@@ -218,11 +216,10 @@ def _enclosed(gain: F) -> tuple[Interval, Interval]:
     return etf_loss(_K, gain * _B), cross_entropy([z, -z] * (_K // 2), 0)
 
 
-@states(
+@proofs_reading(
     "App. B.2, Theorem B.3: the difference of its two values",
     "inf L_DEQ = −2C1K/(K−1) √(E_W E_H) + C2, … inf L_EX = −C1K/(K−1) √(E_W E_H) + C2",
     "holds if the series begins at 0, K = 10, E_W = E_H = 1/100, to half a percent",
-    reading="proofs'",
 )
 def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
     """Inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make (22) tight,
@@ -246,11 +243,10 @@ def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
     return require(explicit[0] > below and deq[0] > below - printed, "(22) and (33) are below their infima")
 
 
-@states(
+@our_reading(
     "no statement of the paper: a residual block h = (I + W_EX) h0 as the explicit model",
     "inf L_DEQ ≤ inf L_residual",
     "holds if the series begins at 0, E_H < 1, inputs bounded or given",
-    reading="ours",
 )
 def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     """Our proof (singular values, Mirsky), on rational instances. With the series from 1 the order is the reverse at
@@ -274,11 +270,10 @@ def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     return require(_enclosed(1 + _E)[1] < _enclosed(gain)[0], "from 1 the residual block has the lower loss")
 
 
-@states(
+@proofs_reading(
     "App. B.2, (22) and (33)",
     "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
     "false",
-    reading="proofs'",
 )
 def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))) -> bool:
     """Read as infima, with M1 = C2/(C1+C2), C4 = −M2 of Lemma B.1 never both: (22) is below inf L_EX where the inputs
@@ -316,11 +311,10 @@ def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 10
     return require(2 * least_explicit - infimum > log_k, "C4 > log K")
 
 
-@states(
+@proofs_reading(
     "App. B.2, below (21) and (32): Theorem 3.1, NC2, with the budget on H0 alone",
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "false",
-    reading="proofs'",
 )
 def nc31_proofs_reading(root: F = F(3)) -> bool:
     """K = 10, E_W = E_H = 1/100: rank-one logits have a lower loss than every ETF-shaped point, explicit and DEQ (sum
@@ -349,11 +343,10 @@ def nc31_proofs_reading(root: F = F(3)) -> bool:
     return True
 
 
-@states(
+@proofs_reading(
     "App. C.2, (51)–(52): Proposition 4.2, majority, from the budget on H0",
     "each feature collapses to K_A-Simplex ETF",
     "false",
-    reading="proofs'",
 )
 def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
     """K = 10, K_A = 5, R = 10⁶, E_W = E_H = 1/100, explicit: rank-one logits lower the loss by 2.0e-4, a K_A-ETF by at
@@ -375,11 +368,10 @@ def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
     return require(a.T @ a == identity(5) - exact.matrix(5, 5, lambda i, j: F(1, 10)), "the gradient's norm")
 
 
-@states(
+@proofs_reading(
     "App. B.2, below (21) and (32): Theorem 3.1, NC3, with the budget on H0 alone",
     "h_k,i = C5 w_k, demonstrating the validity of NC3",
     "false",
-    reading="proofs'",
 )
 def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     """K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every point with W ∥ Hᵀ that is stationary loses to a feasible one by

@@ -90,13 +90,12 @@ def collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: float) 
     """
     k_a, k_b = num_majority, num_classes - num_majority
     budget = nuclear_budget(num_classes, e_w, e_h)
-    total = total_collapse_ratio(num_classes, num_majority, e_w, e_h)
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)
         return _spent(k_a, k_b, _stationary(k_a, k_b, 1 / mu, mu)) - budget
 
-    return min(_exp(-_decreasing_root(excess)), total)
+    return min(_exp(-_decreasing_root(excess)), total_collapse_ratio(num_classes, num_majority, e_w, e_h))
 
 
 def total_collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: float) -> float:

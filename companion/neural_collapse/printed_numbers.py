@@ -9,7 +9,7 @@ from fractions import Fraction as F
 from pathlib import Path
 from typing import NamedTuple
 
-from companion.certify import require, states
+from companion.certify import our_reading, require, states
 from companion.exact import centring, cross_entropy, etf_loss, log, norm2
 from companion.neural_collapse.imbalanced import collapsed
 
@@ -65,11 +65,8 @@ def eq13(printed: F = F(1, 9)) -> bool:
     return require(1 - 2 * printed * 3 + printed**2 * 9 == F(2, 3) ** 2, "the least value of any features")
 
 
-@states(
-    "§5.3, Tables 2–4, means",
-    "the test dataset owns the same distribution as the training dataset",
-    "not shown",
-    reading="ours",
+@our_reading(
+    "§5.3, Tables 2–4, means", "the test dataset owns the same distribution as the training dataset", "not shown"
 )
 def audit_overall(balanced: int = 31) -> bool:
     """31 of 36 overall accuracies are class-balanced means of the parts, none a mean under the training distribution.
@@ -82,11 +79,10 @@ def audit_overall(balanced: int = 31) -> bool:
     return require((fits, prior, len(rows)) == (balanced, 0, 36), f"{fits} balanced, {prior} under the prior")
 
 
-@states(
+@our_reading(
     "§5.3, Tables 2–4, standard deviations of overall",
     "averaging the results from the last 10 epochs and computing their standard deviation",
     "not shown",
-    reading="ours",
 )
 def audit_overall_std(impossible: int = 13) -> bool:
     """13 of 36 are impossible for the same ten epochs as those of the parts (triangle inequality).
@@ -102,12 +98,7 @@ def audit_overall_std(impossible: int = 13) -> bool:
     return require(bad == impossible, f"{bad} of 36")
 
 
-@states(
-    "App. D, Table 3, standard deviations of minority",
-    "0.40 ± 3.86, 0.42 ± 3.04, 1.26 ± 4.93",
-    "not shown",
-    reading="ours",
-)
+@our_reading("App. D, Table 3, standard deviations of minority", "0.40 ± 3.86, 0.42 ± 3.04, 1.26 ± 4.93", "not shown")
 def audit_part_std(impossible: int = 3) -> bool:
     """These 3 exceed what ten accuracies of that mean in [0, 100] can have, whatever they are.
 
@@ -139,7 +130,7 @@ def audit_effects(beyond: int = 2) -> bool:
     return require((clear, worse) == (beyond, 6), f"{clear} beyond the noise, {worse} worse")
 
 
-@states("§5.1", "Both E_W and E_H are set to 0.01", "not shown", reading="ours")
+@our_reading("§5.1", "Both E_W and E_H are set to 0.01", "not shown")
 def audit_floor(reached: F = F(22702, 10**4)) -> bool:
     """Read as constraints: for balanced classes, K = 10, no training loss is below 2.29258 (log 10 = 2.30259); under
     imbalance 2.2702 is possible (K_A = 3, R = 100).
@@ -154,11 +145,10 @@ def audit_floor(reached: F = F(22702, 10**4)) -> bool:
     return require(weight * major + (1 - weight) * guess < reached < F(229, 100), "imbalanced")
 
 
-@states(
+@our_reading(
     "§5.1 and Tables 2–4, minority accuracies at R = 10",
     "Both E_W and E_H are set to 0.01; minority 62.36 to 71.65",
     "not shown",
-    reading="ours",
 )
 def audit_collapse(smallest: tuple[F, ...] = (F(10170, 10**4), F(10051, 10**4), F(10024, 10**4))) -> bool:
     """Read as constraints, the optimum has w_B = h_B = 0 from R = 1.0170, 1.0051, 1.0024 on (K_A = 3, 5, 7; K = 10).
@@ -176,11 +166,10 @@ def audit_collapse(smallest: tuple[F, ...] = (F(10170, 10**4), F(10051, 10**4), 
     return True
 
 
-@states(
+@our_reading(
     "§5.1",
     "learning rate to 1×10⁻⁴ … momentum of 0.9 and weight decay of 5×10⁻⁴ … 100 epochs, with a batch size of 128",
     "not shown",
-    reading="ours",
 )
 def audit_recipe(epochs: int = 100) -> bool:
     """The integrated rate is 39.1, that of one epoch at rate 0.01; weight decay shrinks weights by less than 2 % in

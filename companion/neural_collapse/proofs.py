@@ -154,7 +154,6 @@ def _records(names: Sequence[str]) -> pd.DataFrame:
         if not record.ok:
             raise ValueError(f"the certificate {record.id} fails, so no verdict is given: {record.certificate}")
     table = pd.DataFrame(found).rename(columns={"id": "certificate", "certificate": "evidence"})
-    table = table.assign(
-        claim=[STATEMENTS.get(name, name) for name in names], defect=[caused.get(n, "") for n in names]
-    )
+    table["claim"] = [STATEMENTS.get(name, name) for name in names]
+    table["defect"] = [caused.get(name, "") for name in names]
     return table[["claim", "place", "statement", "verdict", "reading", "defect", "certificate", "evidence"]]

@@ -13,12 +13,9 @@ from nclib.publish.claims import BEYOND, COLUMNS, judged, read_table
 _DIFFERENCE = "{metric}, DEQ − {model}"
 SOURCES = {
     "tables": {
-        table: item
+        f"table{n}{end}": f"Table {n}: {rows}"
         for n in (1, 2, 3, 4)
-        for table, item in (
-            (f"table{n}_pooled", f"Table {n}: all cells, overall"),
-            (f"table{n}", f"Table {n}: {{dataset}} {{cell}}, {{accuracy}}"),
-        )
+        for end, rows in (("_pooled", "all cells, overall"), ("", "{dataset} {cell}, {accuracy}"))
     },
     "figures": {f"fig{n}_claims": f"Figure {n}{'{panel}' * (n == 3)}: {{metric}}" for n in (2, 3, 4, 5)},
     "theory": {"theory_layer_peeled_ledger": "{claim}", "theory_imbalance_ledger": "{claim}"},

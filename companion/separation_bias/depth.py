@@ -3,7 +3,7 @@
 from fractions import Fraction as F
 from itertools import pairwise
 
-from companion.certify import require, states
+from companion.certify import our_reading, require, states
 
 
 def _states(x: F, m: int, start: list[F] | None = None) -> tuple[list[F], list[F]]:
@@ -19,13 +19,12 @@ def _states(x: F, m: int, start: list[F] | None = None) -> tuple[list[F], list[F
     return z, arguments
 
 
-@states(
+@our_reading(
     "Proposition 1 (abstract; discussion, entries of W, U, b)",
     "a DEQ of width m has 2^m linear regions",
     "holds",
     "m = 1 to 8: affine on every [j/2^m, (j+1)/2^m], with another activation pattern on each, and the read-out is the "
     "m-fold tent map",
-    reading="ours",
 )
 def wu_prop1(shift: F = F(1)) -> bool:
     """On an interval on which z_1, …, z_{t−1} are affine, so is the argument of z_t; with weakly equal signs at both
@@ -70,13 +69,12 @@ def wu_thm1_iterations(fewer: int = 0) -> bool:
     return True
 
 
-@states(
+@our_reading(
     "Theorem 2 (abstract; g is ours, eq. (5) is not at hand)",
     "a steep function: DEQ weights stay bounded, FNN weights must grow",
     "holds",
     "for our g = δ/(1+δ−x_1), δ = 2^−d, ε = 1/20: width 12, weights free of d; one hidden layer of width k needs "
     "weights of √(2^(d−1.4)/k)",
-    reading="ours",
 )
 def wu_thm2(epsilon: F = F(1, 20)) -> bool:
     """Proof. t = (1−δ)t + (1−x_1) has the fixed point t = (1−x_1)/δ, weights at most 1, and g = G(t), G = 1/(1+t).
@@ -129,12 +127,11 @@ def wu_thm3_sign(right: int = 1) -> bool:
     return require(all(-1 / x**3 - 1 / b**3 == 0 for x, b in zip(size, start, strict=True)), "− in |β_i|: stationary")
 
 
-@states(
+@our_reading(
     "Section on GOTU (conditions not at hand)",
     "the diagonal DEQ has a smaller GOTU error than the diagonal network",
     "holds if 0 < β_k < 2 f̂_k (our condition)",
     "(f̂_k − β_k)² < f̂_k² iff β_k lies between 0 and 2 f̂_k; outside at f̂ = (0, 1/4), β(0) = 1",
-    reading="ours",
 )
 def wu_gotu(f: F = F(1, 4)) -> bool:
     """The errors are 4(f̂_k − β_k)² for the DEQ and 4 f̂_k² for a diagonal network that ends at β_k = 0. At f̂ = (0,

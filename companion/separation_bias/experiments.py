@@ -18,7 +18,6 @@ from nclib.engine.profiles import Profile
 
 _SAWTOOTH = dict(lr=5e-3, schedule="onecycle", clip=1.0)
 _STEEP = dict(lr=1e-2, scale_lr=0.1, schedule="onecycle")
-_AUDIO = dict(lr=5e-3, batch_size=400, steps=800)
 _KINKS = dict(input_scale=4.0, bias_scale=4.0)  # kinks spread over the interval, in both families
 STEEP_DIMENSIONS = (6, 8, 10, 12, 14, 16, 18, 20)
 
@@ -81,7 +80,7 @@ def _audio() -> list[RegressionConfig]:
     models = [_fnn(k, depth, **start) for k, depth in ((48, 3), (33, 4), (24, 6))]
     models += [_contracting(48, **start), _free(48, 12, **start)]
     models += [_fnn(k, depth, **start) for k, depth in ((165, 3), (118, 4))]
-    return _each([TaskConfig(name="audio", target="tone")], models, **_AUDIO)
+    return _each([TaskConfig(name="audio", target="tone")], models, steps=800, lr=5e-3, batch_size=400)
 
 
 _GRIDS = dict(fig1=_fig1, fig2=_boolean, fig3=_fig3, theorem2_steep=partial(_steep, STEEP_DIMENSIONS))
