@@ -291,11 +291,12 @@ class Equilibrium(torch.autograd.Function):
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
 
 
-def _left_in(z: Tensor, cotangent: Tensor) -> Tensor:
+def _left_in(z: Tensor, cotangent: Tensor) -> Tensor | slice:
     """Which row stands in for each: another for one that is NaN and that the loss leaves out, since zero times NaN
     would be added to the gradients of all."""
     out = flat_rows(z).isnan().any(1) & (flat_rows(cotangent) == 0).all(1)
-    return torch.where(out, out.int().argmin(), torch.arange(len(z), device=z.device))
+    # a slice copies nothing
+    return torch.where(out, out.int().argmin(), torch.arange(len(z), device=z.device)) if out.any() else slice(None)
 
 
 def _implicit(
