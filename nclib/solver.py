@@ -28,8 +28,9 @@ from nclib.methods import paper_solver as paper_solver
 Rows = Literal["leave", "halve", "stay"]
 EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
-GROWN = 10  # a row is solved because its state grew when its ‖f(z)‖ is this many times that size while its ‖f(z)−z‖
-KEPT, LARGEST = 0.95, 0.1  # is no smaller than at first, up to rounding, and not far below the largest on the way
+# A row is solved because its state grew when its ‖f(z)‖ is GROWN times that at first, while its ‖f(z) − z‖ is no smaller
+# than at first (KEPT of it, for rounding) and no less than LARGEST of the largest on the way.
+GROWN, KEPT, LARGEST = 10, 0.95, 0.1
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -158,8 +159,9 @@ class _Evidence:
     """What is known of each row of the batch. The host keeps it, and the device is waited for once a step."""
 
     def __init__(self, batch: int, parts: int, tol: float, rounding: float) -> None:
-        self.tol, self.rounding, self.trace, self.grown = tol, rounding, [], 0
-        self.first, self.largest = np.empty((2, parts, batch)), np.zeros((parts, batch))
+        self.tol, self.rounding, self.trace = tol, rounding, []
+        self.first, self.limit = np.empty((2, parts, batch)), np.empty(batch)
+        self.best_scale, self.sizes = np.zeros((parts, batch)), []
         self.best, self.last = np.full(batch, np.inf), np.full(batch, np.inf)
         self.best_parts = np.full((parts, batch), np.inf)
         self.status, self.steps = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64)
@@ -172,24 +174,30 @@ class _Evidence:
             by_part = np.where(finite, size / (scale + EPSILON), np.inf)
             residual = by_part.max(0)
             if not self.trace:  # of the whole batch, in its order
-                self.first = np.stack((size, size + scale))
-            (first, whole), largest = self.first[:, :, place], np.fmax(self.largest[:, place], size)
-            step = size + 4 * self.rounding * scale  # which may hide as much
-            grown = ((scale > GROWN * whole) & (step > KEPT * first) & (step > LARGEST * largest)).any(0)
-            bounded = finite & (size <= GROWTH * whole.max(0))
-        self.largest[:, place] = largest
+                self.first, self.limit = np.stack((size, size + scale)), GROWTH * (size + scale).max(0)
+        self.sizes.append((place.copy(), size))
         rows = place[live]
         self.last[rows] = residual[live]
         self.steps[rows] += 1
         self.trace.append(self.last.copy())
         better = live & (residual < self.best[place])
         self.best[place[better]] = residual[better]
-        self.best_parts[:, place[better]] = by_part[:, better]
+        self.best_parts[:, place[better]], self.best_scale[:, place[better]] = by_part[:, better], scale[:, better]
         solved = live & (residual <= self.tol)
-        lost = live & ~solved & ~bounded.all(0)
-        self.grown += np.count_nonzero(solved & grown)
+        lost = live & ~solved & ~(finite & (size <= self.limit[place])).all(0)
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         return better, solved | lost
+
+    def failed(self) -> int:
+        """How many rows did not converge, or did so because their states grew."""
+        (first, whole), scale = self.first, self.best_scale
+        with np.errstate(all="ignore"):
+            grown, largest = scale > GROWN * whole, np.zeros_like(first)
+            for place, size in self.sizes if grown.any() else ():
+                largest[:, place] = np.fmax(largest[:, place], size)
+            step = self.best_parts * (scale + EPSILON) + 4 * self.rounding * scale  # which may hide as much
+            grown &= (step > KEPT * first) & (step > LARGEST * largest)
+        return int(np.count_nonzero((self.status != Status.CONVERGED) | grown.any(0)))
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
         place = partial(_to_device, like=value)
@@ -306,7 +314,7 @@ def solve(
             tensor[place(hopeless)] = math.nan
     solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
     on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return solution, int(np.count_nonzero(seen.status != Status.CONVERGED)) + seen.grown, on_the_way
+    return solution, seen.failed(), on_the_way
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:

@@ -280,10 +280,8 @@ def _front_verdicts() -> str:
         pooled = compared(row, "four")
         word = pooled.verdict("reduced", row.claim, "described").word if name == "acc" else "reported"
         lines.append([f"{row.label}: {row.claim}", *words_of, f"{word}: {_said(row, pooled.interval)}"])
-    known = {
-        KNOWN: " (seen in a [pilot](book/protocol.md#the-protocol-of-profile-full))",
-        (3, 10): " (the paper plots no metric)",
-    }
+    pilot = "[pilot](book/protocol.md#the-protocol-of-profile-full)"
+    known = {KNOWN: f" (seen in a {pilot})", (3, 10): " (the paper plots no metric)"}
     heads = [_name(*one) + known.get(one, "") for one in SETTINGS[:-1]]
     return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced, pooled"], lines)
 

@@ -294,9 +294,7 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
         return {"ok": False, "says": "The cell changes while gradients are recorded: a buffer of it, for instance."}
     if wrong := {name: off for name, off in _derivatives(rows, z, random).items() if off > WRONG}:
         worst, by = max(wrong.values()), ", ".join(wrong)
-        says = (
-            f"The cell's derivative by {by} is up to {worst:.0%} off that of finite differences; is there a detach()?"
-        )
+        says = f"The cell's derivative by {by} is up to {worst:.0%} off finite differences; is there a detach()?"
         return {"ok": False, "says": says, "error_of_cell": worst}
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
     rules = (None, Unrolled(PLAIN // 2), Unrolled(PLAIN))
