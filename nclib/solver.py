@@ -28,8 +28,8 @@ from nclib.methods import paper_solver as paper_solver
 Rows = Literal["leave", "halve", "stay"]
 EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
-# A row is solved because its state grew when its ‖f(z)‖ is GROWN times that at first, while its ‖f(z) − z‖ is no smaller
-# than at first (KEPT of it, for rounding) and no less than LARGEST of the largest on the way.
+# A row is solved because its state grew when its ‖f(z)‖ is GROWN times that at first, while its ‖f(z) − z‖ is no
+# smaller than at first (KEPT of it, for rounding) and no less than LARGEST of the largest on the way.
 GROWN, KEPT, LARGEST = 10, 0.95, 0.1
 HALF = (torch.bfloat16, torch.float16)
 
