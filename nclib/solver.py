@@ -188,8 +188,8 @@ class _Evidence:
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         return better, solved | lost
 
-    def failed(self) -> int:
-        """How many rows did not converge, or did so because their states grew."""
+    def failed(self) -> tuple[int, int]:
+        """How many rows did not converge, or did so because their states grew; and how many are NaN."""
         (first, whole), scale = self.first, self.best_scale
         with np.errstate(all="ignore"):
             grown, largest = scale > GROWN * whole, np.zeros_like(first)
@@ -197,7 +197,8 @@ class _Evidence:
                 largest[:, place] = np.fmax(largest[:, place], size)
             step = self.best_parts * (scale + EPSILON) + 4 * self.rounding * scale  # which may hide as much
             grown &= (step > KEPT * first) & (step > LARGEST * largest)
-        return int(np.count_nonzero((self.status != Status.CONVERGED) | grown.any(0)))
+        failed = (self.status != Status.CONVERGED) | grown.any(0)
+        return int(np.count_nonzero(failed)), int(np.count_nonzero(np.isinf(self.best)))
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
         place = partial(_to_device, like=value)
@@ -265,7 +266,7 @@ def solve(
 ) -> tuple[Solution, int, list[Tensor]]:
     """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
 
-    Returns the solution, how many rows did not converge or did so because their states grew, which the host knows
+    Returns the solution, how many rows failed and how many are NaN (see `_Evidence.failed`), which the host knows
     without waiting for the device, and the states after each number of evaluations in ``at``.
     """
     check_solver("solver", solver)

@@ -237,7 +237,7 @@ class Rule:
     fixed: Sequence[Tensor]  # the cell's tensors without gradients, saved so that torch refuses those that change
     refuse_live: Callable[[], None]
     record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and what to say if that is not empty
-    failed: int = 0  # rows of the forward solve that did; without any, no device is asked which are NaN
+    lost: int = 0  # rows of the forward solve that are NaN
 
 
 def refuse_twice() -> None:
@@ -268,7 +268,7 @@ class Equilibrium(torch.autograd.Function):
         z, *tensors = ctx.saved_tensors[: 1 + ctx.count]
         # The partial derivatives of f at this point, even where z* and the rows are functions of one another, and with
         # no hook of theirs run.
-        which = _left_in(z, cotangent) if rule.failed else slice(None)
+        which = _left_in(z, cotangent) if rule.lost else slice(None)  # which copies nothing
         rows = [t[which].detach().requires_grad_(t.requires_grad) for t in tensors[: ctx.num_rows]]
         z, leaves = z[which], tensors[ctx.num_rows :]
         own = [t.detach().requires_grad_(t.requires_grad) for t in leaves] if rule.replaces else leaves
@@ -291,12 +291,11 @@ class Equilibrium(torch.autograd.Function):
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
 
 
-def _left_in(z: Tensor, cotangent: Tensor) -> Tensor | slice:
+def _left_in(z: Tensor, cotangent: Tensor) -> Tensor:
     """Which row stands in for each: another for one that is NaN and that the loss leaves out, since zero times NaN
     would be added to the gradients of all."""
     out = flat_rows(z).isnan().any(1) & (flat_rows(cotangent) == 0).all(1)
-    # a slice copies nothing
-    return torch.where(out, out.int().argmin(), torch.arange(len(z), device=z.device)) if out.any() else slice(None)
+    return torch.where(out, out.int().argmin(), torch.arange(len(z), device=z.device))
 
 
 def _implicit(
@@ -322,7 +321,7 @@ def _implicit(
         return g + vjp(held[1], held[2], u)
 
     sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
-    solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
+    solution, (failed, _), _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
     why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
     why += "cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."

@@ -243,12 +243,12 @@ class DEQ(nn.Module, Generic[Returned]):
         if isinstance(gradient, Reversible):
             plain = original if parts is None else parts.wrap(original)
             y, z, solution = reversible(plain, parts, gradient, start, *rows)
-            states, failed = [solution.value], 0
+            states, failed, lost = [solution.value], 0, 0
         else:
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             how = "halve" if x.is_cuda or original is not self.cell else "leave"
             sizes, held = None if parts is None else parts.sizes, [t.detach() for t in rows]
-            solution, failed, states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
+            solution, (failed, lost), states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
             states.append(solution.value)
         found, self.last_solution = unpacked(parts, states, solution)
         if failed:
@@ -260,7 +260,7 @@ class DEQ(nn.Module, Generic[Returned]):
             f, leaves = functional_form(self.cell, parts, solution.value, *rows)
         fixed = [] if self.allow_live else fixed_tensors(self.cell)
         replaces = isinstance(self.cell, nn.Module)
-        rule = Rule(f, gradient, solver, amp, replaces, parts, fixed, self._refuse_live, self._record, failed)
+        rule = Rule(f, gradient, solver, amp, replaces, parts, fixed, self._refuse_live, self._record, lost)
         if isinstance(gradient, Reversible):
             nodes = [Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)]
         else:
