@@ -52,9 +52,7 @@ def part(page: str, start: str, end: str | None) -> str:
     text = re.sub(r"<!--.*?-->", "", text)
     text = re.sub(r"\[([^]]+)\]\(#[^)]*\)", r"\1", text)
     folder = os.path.dirname(page)
-    return re.sub(
-        r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath(os.path.join(folder, link[1]))})", text
-    )
+    return re.sub(r"\]\((?!https?:)([^)]+)\)", lambda m: f"]({os.path.normpath(os.path.join(folder, m[1]))})", text)
 
 
 def _with_collection(span: re.Match[str]) -> str:

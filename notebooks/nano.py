@@ -223,9 +223,9 @@ def solve(f, start, args, leave):
 def quasi_newton(steps, lower, k):
     """The step s_{k+1} (b, n) from s_1, …, s_k and r; it is stored where r was.
 
-    w = −B⁻¹ r is r times the factors I + θ_j s_{j+1} s_jᵀ/‖s_j‖²: first j = 1, last j = k − 1. Factor j adds
-    a_j s_{j+1} to a vector v, with a_j = θ_j s_j·v/‖s_j‖². So w = r + Σ_j a_j s_{j+1} and a = A (s_1·r, …, s_{k−1}·r)
-    with a lower triangular matrix A. A call uses the rows of A that are ``known``, and writes the ``newest``, row k.
+    w = −B⁻¹ r is r times the factors I + θ_j s_{j+1} s_jᵀ/‖s_j‖², j = 1, …, k − 1 in turn; θ_j is mostly 1 (below).
+    Factor j adds a_j s_{j+1} to a vector v, a_j = θ_j s_j·v/‖s_j‖². So w = r + Σ_j a_j s_{j+1}: a_j is θ_j/‖s_j‖² times
+    s_j·r + Σ_{i<j} a_i s_j·s_{i+1}, and a = A (s_1·r, …, s_{k−1}·r), A lower triangular. Here ``newest`` is row k of A.
     """
     if k == 0:
         return steps[:, 0]
@@ -277,7 +277,7 @@ class ImplicitGradient(torch.autograd.Function):
                     held[:] = z, at, cell(at, x)
             return g + torch.autograd.grad(held[2], held[1], u, retain_graph=True)[0]
 
-        # Rows of unit length: beside them the 1e-8 of the residual is nothing.
+        # Rows of unit length: beside them the 1e-8 in ``solve`` is nothing.
         norm = torch.linalg.vector_norm(cotangent.flatten(1), dim=1, dtype=torch.float64)
         norm = torch.where(norm > 0, norm, 1).view(-1, 1, 1, 1)
         g = (cotangent / norm).float()
@@ -296,8 +296,8 @@ class ImplicitGradient(torch.autograd.Function):
 def collapse(h, labels, w):
     """Metrics of neural collapse from features h (N, d), labels (N,) and classifier rows w (K, d), in float64.
 
-    NC1: the features of a class become one point. NC2: the class means become a simplex, equally long and as far apart
-    as K vectors can be. NC3: the classifier's rows become the class means. 0 is full collapse.
+    NC1: the features of a class become one point. NC2: their means, equally long, are as far apart as can be.
+    NC3: the classifier's rows become those means. 0 is full collapse; in (13) and (14) only if the means sum to zero.
     """
     h, w = h.double(), w.double()
     means = torch.stack([h[labels == k].mean(0) for k in range(CLASSES)])

@@ -56,7 +56,7 @@ EXERCISES["01/steps"] = Exercise(
     {
         "You rounded down: the last step is needed, too.": lambda *case: np.floor(_exact_steps(*case)),
         "Round up to a whole number of steps.": _exact_steps,
-        "Round up: of a whole number, that is the number itself.": lambda *case: np.floor(_exact_steps(*case)) + 1,
+        "Round up: a whole number stays, as tol is small enough.": lambda *case: np.floor(_exact_steps(*case)) + 1,
         "Never below zero.": lambda rho, start, tol: math.ceil(math.log(tol / start) / math.log(rho)),
     },
 )

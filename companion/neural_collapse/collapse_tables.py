@@ -197,9 +197,7 @@ def _changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
     """The changes of a row in groups of settings. Balanced classes have no class groups, and the training distribution
     is that of the test."""
     idle, row = (*NO_MINORITY, "prior"), EVERY[name]
-    return [
-        "–" if group == "balanced" and name in idle else _said(row, compared(row, group).interval) for group in groups
-    ]
+    return ["–" if one == "balanced" and name in idle else _said(row, compared(row, one).interval) for one in groups]
 
 
 def _values(name: str) -> str:

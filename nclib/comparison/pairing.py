@@ -194,6 +194,8 @@ def pairs(
     table[[arm, against]] *= unit
     compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
     table["difference"] = compared[arm] - compared[against]
+    if unit == 1 and (table["difference"] == 0).all() and (table[arm] % 1).nunique() > 1:
+        raise ValueError(f"{metric} is the same in {arm} and {against} in every pair: one run entered twice")
     accuracies = _phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
     terminal = None if accuracies.isna().any() else bool((accuracies >= TERMINAL_ACCURACY).all())
     return Pairs(metric, split, arm, against, relative, terminal, table)
@@ -274,7 +276,8 @@ def _check_copies(rows: pd.DataFrame) -> None:
     rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")]
     table = rows.pivot_table("value", ["split", "epoch", "metric"], ["run_id", "model"], sort=False)
     counted = table.index.get_level_values("metric").str.contains("accuracy|mismatch|converged|auroc|steps|_max")
-    values = table.T.to_numpy()
+    varied = counted | (table.max(axis=1) - table.min(axis=1) > 5e-5 * table.max(axis=1))  # a rate is that of all runs
+    values, counted = table[varied].T.to_numpy(), counted[varied]
     for place, run in enumerate(table):
         own = np.array([model == run[1] for _, model in table.columns[place + 1 :]], bool)
         for other in np.flatnonzero(_alike(values[place], values[place + 1 :], counted, own)) + place + 1:
@@ -283,16 +286,19 @@ def _check_copies(rows: pd.DataFrame) -> None:
 
 
 def _alike(run: np.ndarray, others: np.ndarray, counted: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Which of the other runs (M, values) have the values of this one to five digits, and not by chance: three
-    different ones, or one in single precision. Counts of images are often equal, so they decide only where nothing else
-    is measured. Of another network than its own, as of two states of one, several other values have to be equal."""
+    """Which of the other runs (M, values) share their values with this one, to five digits and not by chance: three
+    different ones, or one in single precision, and half of all. Counts of images are often equal, so they decide only
+    where nothing else is measured, and all of them. Of another network than its own, as of two states of one, several
+    other values have to be equal, and nine tenths."""
     apart = np.abs(run / others - 1)
     both = np.isfinite(apart)
     real = both & ~counted
-    judged = np.where(real.any(axis=1, keepdims=True), real, both)
-    several = np.array([len({f"{value:.4g}" for value in run[one]}) > 2 for one in judged], bool)
-    sure = np.where(own, several | (real & (apart <= 1e-7)).any(axis=1), several & real.any(axis=1))
-    return judged.any(axis=1) & (~judged | (apart <= 5e-5)).all(axis=1) & sure
+    measured = real.any(axis=1)
+    judged = np.where(measured[:, None], real, both)
+    equal = judged & (apart <= 5e-5)
+    several = np.array([len({f"{value:.4g}" for value in run[one]}) > 2 for one in equal], bool)
+    sure = np.where(own, several | (equal & real & (apart <= 1e-7)).any(axis=1), several & measured)
+    return sure & (equal.sum(axis=1) >= np.where(measured, np.where(own, 0.5, 0.9), 1) * judged.sum(axis=1))
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:

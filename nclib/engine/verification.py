@@ -30,11 +30,10 @@ def compare_with_reference() -> tuple[int, int, pd.DataFrame]:
     """Final metrics of the runs stored here against the tracked reference of the same runs: how many are both here and
     in the reference, how many of them are equal to the bit, and the table of `mean_shifts`.
     """
-    store, reference, pairs = default_store(), reference_store(), []
-    for there in map(reference.open, filter(store.has, reference.ids())):
-        if "base" not in there.config and (here := store.find(there.run_id)):
-            pairs.append(pair(here, there))
-    pairs = [frame for frame in pairs if len(frame)]
+    store, reference = default_store(), reference_store()
+    known = map(reference.open, filter(store.has, reference.ids()))
+    both = ((store.find(there.run_id), there) for there in known if "base" not in there.config)
+    pairs = [frame for here, there in both if here and len(frame := pair(here, there))]
     both = pd.concat(pairs, ignore_index=True) if pairs else pd.DataFrame(columns=_COLUMNS)
     return len(pairs), sum(frame["here"].equals(frame["reference"]) for frame in pairs), mean_shifts(both)
 

@@ -328,16 +328,14 @@ def test_parametrised_weights_that_are_cached_have_their_gradient(rule, module):
     torch.manual_seed(0)
     cell, x = Cell(), random(3, 4)
     layer = with_rule(cell if module else cell.forward, EXACT[2], rule)
-    expected = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
+    wanted = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
     with nn.utils.parametrize.cached():
         with torch.no_grad():
             layer(x)  # leaves nothing in the cache
         got = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()), retain_graph=True)
         own = torch.autograd.grad(cell(x, x).sum(), list(cell.parameters()))
     assert all(g.abs().sum() > 0 for g in own)
-    assert all(
-        torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, expected, strict=True)
-    )
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, wanted, strict=True))
 
 
 @pytest.mark.parametrize("rule", [Implicit(), Phantom(2), Reversible(6)], ids=str)

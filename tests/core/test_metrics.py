@@ -339,15 +339,14 @@ def test_uniformity_and_unnormalised_duality_are_those_of_the_public_package():
 
 SHIFT_SENSITIVE = {"paper_eq13_uncentred", "paper_eq13_uncentred_printed_constant", "paper_eq14_uncentred"}
 RELABELLED = torch.tensor([3, 0, 5, 1, 4, 2])
+ORIGINAL = RELABELLED.argsort()
 ORDER = torch.randperm(sum(COUNTS), generator=generator(9))
 CHANGES = {
     "rotated": lambda h, y, logits, w: (h @ rotation(D), y, logits, w @ rotation(D)),
     "smaller features": lambda h, y, logits, w: (1e-4 * h, y, logits, w),
     "larger classifier": lambda h, y, logits, w: (h, y, logits, 1e3 * w),
     "reordered": lambda h, y, logits, w: (h[ORDER], y[ORDER], logits[ORDER], w),
-    "relabelled": lambda h, y, logits, w: (
-        h, RELABELLED[y], logits[:, RELABELLED.argsort()], w[RELABELLED.argsort()]
-    ),
+    "relabelled": lambda h, y, logits, w: (h, RELABELLED[y], logits[:, ORIGINAL], w[ORIGINAL]),
     "twice": lambda h, y, logits, w: (torch.cat([h, h]), torch.cat([y, y]), torch.cat([logits, logits]), w),
     "float32": lambda h, y, logits, w: (h.float(), y.int(), logits.float(), w.float()),
     "numpy": lambda h, y, logits, w: (h.numpy(), y.numpy(), logits.numpy(), w.numpy()),

@@ -141,6 +141,13 @@ def copied(column="seed", one=0, other=1, put=lambda values: values):
     return change
 
 
+def both_deq(frame, last=1.0):
+    """The DEQ's runs entered as those of the other network, too, there with other values at the last epoch."""
+    own = frame[only(frame)]
+    values = own["value"].mask((own["epoch"] == 12) & (own["metric"] == "nc1"), own["value"] * last)
+    return stack(own, own.assign(model="explicit", run_id="x " + own["run_id"], value=values))
+
+
 def stored(frame, name="-s{0}-0123456789ab"):
     """With ids as stored runs have them."""
     return frame.assign(run_id=frame["K_A"].map("KA{}-".format) + frame["model"] + frame["seed"].map(name.format))
@@ -177,6 +184,7 @@ REFUSED = {
         ),
         "have the same values|different seeds",
     ),
+    "one network twice": (both_deq, "the same in deq and explicit in every pair"),
     "all copied to other data": (lambda f: stack(f, f.assign(dataset="x", run_id=f["run_id"] + "x")), "entered twice"),
     "a setting not measured": (lambda f: f[(f["K_A"] == 3) | (f["metric"] != "nc1")], "and none of nc1 .train."),
     "a seed not measured": (lambda f: f[(f["seed"] != 2) | (f["metric"] != "nc1")], "and none of nc1 .train."),
@@ -186,10 +194,7 @@ REFUSED = {
     "settings of seeds": (lambda f: stored(f)[(f["K_A"] == 3) == (f["seed"] < 2)].assign(K_A=3), "a name of different"),
     "R below 1": (lambda f: f.assign(R=0.1), "is a number of at least 1"),
     "a seed without partner": (without(seed=2), "has 0 runs of seed 2 with nc1 .train. of deq"),
-    "a setting without partner": (
-        lambda f: f[~(only(f) & (f["K_A"] == 5))],
-        "K_A = 5.0, R = 100.0 has 0 runs of seed 0",
-    ),
+    "a setting without partner": (lambda f: f[~(only(f) & (f["K_A"] == 5))], "K_A = 5.0, R = 100.0 has 0 runs"),
     "no pair": (without(), "of 'deq' and of 'explicit'; models: explicit"),
     "other settings": (lambda f: f[(f["seed"] != 1) | (f["K_A"] == 3)], "K_A = 5.0, R = 100.0 has 0 runs of seed 1"),
     "balanced written in two ways": (
@@ -291,9 +296,10 @@ def test_few_values_may_be_equal_by_chance():
         pairs(stack(frame, last.assign(epoch=0, value=0.25)), "accuracy_balanced", "test")
     near = copied(put=lambda values: values * (1 - 3e-6))
     assert len(pairs(near(study()), "nc1").table) == 3, "one number may be near another by chance, three are not"
-    curve = stack(*(study(ratio=n / 10).assign(epoch=n) for n in (1, 2, 3)))
-    own = curve[only(curve)]
-    for twice_there in (near(curve), stack(own, own.assign(model="explicit", run_id="x " + own["run_id"]))):
+    curve = stack(*(study(ratio=n / 20).assign(epoch=n) for n in range(1, 13)))
+    end = curve["epoch"].map({12: 1.01}).fillna(1)
+    one_moved = copied(put=lambda values: values * end[values.index])(curve)
+    for twice_there in (near(curve), one_moved, both_deq(curve), both_deq(curve, 1.01)):
         with pytest.raises(ValueError, match="entered twice"):
             pairs(twice_there, "nc1")
 

@@ -11,7 +11,7 @@ from companion.course.exercises import EXERCISES, check_exercise
 UNCLIPPED = [
     ("01/steps", lambda rho, start, tol: np.floor(np.log(tol / start) / np.log(rho)), "You rounded down"),
     ("01/steps", lambda rho, start, tol: np.log(tol / start) / np.log(rho), "Round up to"),
-    ("01/steps", lambda rho, start, tol: max(0, np.log(tol / start) // np.log(rho) + 1), "of a whole number"),
+    ("01/steps", lambda rho, start, tol: max(0, np.log(tol / start) // np.log(rho) + 1), "a whole number stays"),
     ("01/damping", lambda low, high: min(1, 2 / (2 - low - high)), "1 − damping"),
     ("01/damping", lambda low, high: 2 / (2 - low - high), "1 − damping"),
 ]
