@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from nclib import metrics
 from nclib.losses import adjusted_logits
+from nclib.metrics.checks import class_mask
 from nclib.metrics.hooks import evaluating
 from nclib.metrics.report import report_of
 from nclib.models import Classifier
@@ -105,7 +106,7 @@ def evaluate(
     model : the network; evaluated in evaluation mode, left in the mode it was in
     loader : yields images (B, C, H, W) and labels (B,)
     counts : (K,) training images per class; weights of the train-prior accuracy
-    minority : (K,) bool, the minority classes; left out: the classes with fewer training images than the largest
+    minority : (K,) bool or class ids; left out: the classes with fewer training images than the largest
     with_nc : compute the neural-collapse report, and what in it depends on the centring (`CENTRED`) with the sample
         mean too, under names ending in ".sample"
 
@@ -130,8 +131,7 @@ def evaluate(
     True
     """
     counts = torch.as_tensor(counts)
-    if minority is None:
-        minority = counts < counts.max()
+    minority = counts < counts.max() if minority is None else class_mask(minority, len(counts))
     return summarise(collect(model, loader), model, counts, minority, with_nc)
 
 

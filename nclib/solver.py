@@ -35,7 +35,8 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 class Status(IntEnum):
-    """Why a row stopped: residual ≤ tol, no calls left, or non-finite or unbounded growth.
+    """Why a row stopped: residual ≤ tol, no calls left, or non-finite or unbounded growth, also of ‖f(z)‖ alone while
+    ‖f(z) − z‖ became no smaller.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class Solution:
     value : (B, *) best finite iterate of each row, in the type and layout of z0; NaN where no evaluation was finite.
         The layer returns this very tensor: clone it before you change it in place
     residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite
-    converged : (B,) bool, residual ≤ tol
+    converged : (B,) bool, residual ≤ tol, and not because the state grew
     status : (B,) integer codes of ``Status``
     steps : (B,) calls of f on the row until it was decided, the one that measured its residual included
     num_evals : calls of f made, T
@@ -112,9 +113,8 @@ def fixed_point(
 
     A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do. So states should be much
     larger than 1e-8; float32 norms overflow from 1e19 on. A row whose ‖f(z) − z‖₂ grows to 1e6 times the size of its
-    first evaluation is given up. One that drifts away without growing so, as under z ↦ z + 1, passes for solved once
-    ‖f(z)‖₂ is large enough, after a few of Broyden's or Anderson's long steps: look at the values where f may have no
-    fixed point.
+    first evaluation is given up. One that drifts away, as under z ↦ z + 1, meets the tolerance once ‖f(z)‖₂ is large
+    enough; it has diverged, too, if that is ten times its first size while ‖f(z) − z‖₂ is no smaller than at first.
 
     Other rows change what is computed for a row by rounding alone, but rounding may change its number of steps, in
     float32 more often than in float64. On a map with contraction factor ρ two answers of a row then differ by at most
@@ -188,8 +188,9 @@ class _Evidence:
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         return better, solved | lost
 
-    def failed(self) -> tuple[int, int]:
-        """How many rows did not converge, or did so because their states grew; and how many are NaN."""
+    def failed(self) -> tuple[int, int, bool]:
+        """How many rows did not converge, those included that met the tolerance because their states grew, which have
+        diverged; how many are NaN; and whether some left before others."""
         (first, whole), scale = self.first, self.best_scale
         with np.errstate(all="ignore"):
             grown, largest = scale > GROWN * whole, np.zeros_like(first)
@@ -197,8 +198,9 @@ class _Evidence:
                 largest[:, place] = np.fmax(largest[:, place], size)
             step = self.best_parts * (scale + EPSILON) + 4 * self.rounding * scale  # which may hide as much
             grown &= (step > KEPT * first) & (step > LARGEST * largest)
-        failed = (self.status != Status.CONVERGED) | grown.any(0)
-        return int(np.count_nonzero(failed)), int(np.count_nonzero(np.isinf(self.best)))
+        self.status[grown.any(0) & (self.status == Status.CONVERGED)] = Status.DIVERGED
+        lost = int(np.count_nonzero(np.isinf(self.best)))
+        return int(np.count_nonzero(self.status)), lost, bool((self.steps != len(self.trace)).any())
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
         place = partial(_to_device, like=value)
@@ -263,11 +265,11 @@ def own_weights() -> Iterator[None]:
 @own_weights()
 def solve(
     f, solver, z0, args=(), rows="leave", parts=None, max_steps=None, at=()
-) -> tuple[Solution, int, list[Tensor]]:
+) -> tuple[Solution, tuple[int, int, bool], list[Tensor]]:
     """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
 
-    Returns the solution, how many rows failed and how many are NaN (see `_Evidence.failed`), which the host knows
-    without waiting for the device, and the states after each number of evaluations in ``at``.
+    Returns the solution, what `_Evidence.failed` says, which the host knows without waiting for the device, and the
+    states after each number of evaluations in ``at``.
     """
     check_solver("solver", solver)
     _check_start(z0)
@@ -313,9 +315,10 @@ def solve(
     if len(hopeless):
         for tensor in (value, *states.values()):
             tensor[place(hopeless)] = math.nan
+    failed = seen.failed()
     solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
     on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return solution, seen.failed(), on_the_way
+    return solution, failed, on_the_way
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def uncompiled(cell: Cell) -> Cell:
     for mark in ("_orig_mod", "_torchdynamo_orig_callable"):
         if getattr(cell, mark, None) is not None:
             return getattr(cell, mark)
-    return cell.forward if getattr(cell, "_compiled_call_impl", None) is not None else cell
+    return cell._call_impl if getattr(cell, "_compiled_call_impl", None) is not None else cell  # with its hooks
 
 
 def is_live(module: nn.Module) -> bool:
@@ -111,7 +111,7 @@ def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
     seen = {torch.autograd.graph.get_gradient_edge(t).node for t in known if t.requires_grad}
     for leaf in _leaves_behind(fz, seen):
         lost = f"the gradient of a tensor of shape {tuple(leaf.shape)} that the cell does not own would be lost"
-        raise RuntimeError(f"{lost}: give it in the call, layer(x, args=(tensor,)), register it, or detach() it.")
+        raise RuntimeError(f"{lost}: give it in args=(tensor,), register it in a module, or detach() it.")
 
 
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:

@@ -216,9 +216,10 @@ def _computed(layer: DEQ) -> dict[int, Tensor]:
 
 def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:
     z = rows.start + _noise(rows.f(rows.start), random)  # where nothing vanishes by symmetry
-    first = torch.zeros(len(z), dtype=torch.long, device=z.device)
-    value, again, copies = rows.f(z), rows.f(z), rows.at(first).f(z[first])
-    repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
+    value, again = rows.f(z), rows.f(z)
+    ends = [torch.full((len(z),), row, device=z.device) for row in (0, len(z) - 1)]
+    mixed = max(float(_apart(value[same[:1]], rows.at(same).f(z[same])[:1])) for same in ends)
+    repeated = float(_apart(value, again).max())
     where = _first_to_change(rows, z) if repeated > REPEATED else ""
     says = f"Called again, the cell changes by {repeated:.2g}{where}, beside other rows by {mixed:.2g} of its size; "
     says += "it must do neither."
@@ -237,7 +238,7 @@ def _first_to_change(rows: _Rows, z: Tensor) -> str:
 
 
 def _converged(own: Solution, tol: float) -> dict[str, Any]:
-    done, total = int(own.converged.sum()), len(own.converged)
+    done, total = int((own.residual <= tol).sum()), len(own.residual)
     steps = own.steps.cpu().double().quantile(torch.tensor([0, 0.5, 0.9, 1], dtype=torch.float64)).tolist()
     lost, worst = int((~own.residual.isfinite()).sum()), float(own.residual.max())
     says = f"{done} of {total} rows reach {tol:g}, the median in {steps[1]:.0f} steps; "

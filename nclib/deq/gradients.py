@@ -37,7 +37,7 @@ class BackwardNotConverged(RuntimeWarning):
 
 def missed(solution: Solution, tol: float, failed: int = 0) -> str:
     """How many rows did not converge, of how many, and by how much; and how many of those that failed did converge."""
-    lost = int((~solution.converged).sum())
+    lost = int((solution.residual > tol).sum())
     said = f"{lost} of {len(solution.converged)} rows missed tol={tol:g}, worst relative residual "
     grown = f"; {failed - lost} met it only because their state grew, as without a fixed point: ‖f(z) − z‖ is not small"
     return f"{said}{float(solution.residual.max()):.1e}{grown if failed > lost else ''}"
@@ -276,12 +276,13 @@ class Equilibrium(torch.autograd.Function):
         with torch.enable_grad(), rule.amp():
             at = z.detach().requires_grad_()
             fz = rule.f(own, at, *rows)
-        if rule.replaces:
-            refuse_others(fz, [at, *rows, *own])
+        refuse_others(fz, [at, *rows, *own])
         if isinstance(rule.gradient, Implicit):
             u = _implicit(rule, fz, at, leaves, cotangent, [t.detach() for t in (z, *rows)])
         else:
             u = _series(rule.gradient, fz, at, cotangent)
+        if rule.lost and rule.lost == len(cotangent) and not cotangent.any():  # all NaN, and left out
+            return (None,) * (3 + ctx.count)
         inputs = [*rows, *own]
         wanted = [t for t in inputs if t.requires_grad] if fz.requires_grad else []
         # None, not zero, for what f does not depend on: weight decay acts on parameters whose gradient is zero.
@@ -321,7 +322,7 @@ def _implicit(
         return g + vjp(held[1], held[2], u)
 
     sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
-    solution, (failed, _), _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
+    solution, (failed, *_), _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
     why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
     why += "cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib.deq import gradients as rules
-from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, uncompiled, unpacked
+from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, residuals, uncompiled, unpacked
 from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled, autocast_of
 from nclib.deq.steps import Reverse, reversible, unroll
 from nclib.methods import Solver, check_solver, is_whole, paper_solver
@@ -64,13 +64,14 @@ class DEQ(nn.Module, Generic[Returned]):
 
     Parameters
     ----------
-    cell : maps (z, x, *args) to a tensor like z, row by row; a module, or any callable whose leaves may require
-        gradients. Rows that are solved leave the batch and others take their places, so it must not close over tensors
-        of the batch: masks and further conditions go into ``args``. A tensor that all rows share, such as a causal
-        mask, belongs to the cell: as a buffer (``register_buffer``), or closed over. A module may also be called by
-        torch.func.functional_call; what it uses must stand among its parameters, its buffers and its arguments, or the
-        call or the backward pass raises RuntimeError. A hook on a leaf of a plain callable runs twice, within the layer
-        and on the sum, and a leaf that the first row does not use gets no gradient: give such a cell as a module.
+    cell : maps (z, x, *args) to a tensor like z, row by row, so that tokens come as (B, T, D), batch first; a module,
+        or any callable whose leaves may require gradients. Rows that are solved leave the batch and others take their
+        places, so it must not close over tensors of the batch: masks and further conditions go into ``args``. A tensor
+        that all rows share, such as a causal mask, belongs to the cell: as a buffer (``register_buffer``), or closed
+        over. A module may also be called by torch.func.functional_call; what it uses must stand among its parameters,
+        its buffers and its arguments, or the call or the backward pass raises RuntimeError. A hook on a leaf of a plain
+        callable runs twice, within the layer and on the sum, and one that the first row does not use is refused in the
+        backward pass: give such a cell as a module.
     solver : see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20
         evaluations.
     gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``, ``Reversible``. The last two take a
@@ -243,16 +244,21 @@ class DEQ(nn.Module, Generic[Returned]):
         if isinstance(gradient, Reversible):
             plain = original if parts is None else parts.wrap(original)
             y, z, solution = reversible(plain, parts, gradient, start, *rows)
-            states, failed, lost = [solution.value], 0, 0
+            states, failed, lost, apart = [solution.value], 0, 0, False
         else:
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             how = "halve" if x.is_cuda or original is not self.cell else "leave"
             sizes, held = None if parts is None else parts.sizes, [t.detach() for t in rows]
-            solution, (failed, lost), states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
+            solution, (failed, lost, apart), states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
             states.append(solution.value)
         found, self.last_solution = unpacked(parts, states, solution)
         if failed:
             self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol, failed))
+        if apart and not (self.told & {"rows"} or self.allow_live or self.on_failure == "ignore"):
+            self.told.add("rows")  # once: one more evaluation, of all rows
+            with torch.no_grad():
+                beside = residuals(solution.value, cell(solution.value, *held), parts).amax(1)[solution.converged]
+            self._tell(ForwardNotConverged, lambda: _mixed(beside, solver.tol))
         if not torch.is_grad_enabled():
             return found, self.last_solution
         amp = autocast_of(x)
@@ -310,6 +316,14 @@ def _why(solution: Solution, tol: float, failed: int) -> str:
     lost = f"{rules.missed(solution, tol, failed)}; z* is NaN for {int(solution.residual.isinf().sum())} of them"
     more = "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) finds the cause."
     return f"forward solve: {lost}. {more}"
+
+
+def _mixed(residual: Tensor, tol: float) -> str:
+    """What to say where rows that were solved alone, as others had left, are not solved beside all."""
+    worst = max(residual.tolist(), default=0.0)
+    said = f"forward solve: rows met tol={tol:g} as others had left, and miss it beside all, at {worst:.1e}: the cell "
+    said += "mixes rows, as attention does along the first axis. Give it tokens as (B, T, D), batch first."
+    return said if worst > 10 * tol + 100 * torch.finfo(residual.dtype).eps else ""
 
 
 def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:

@@ -82,8 +82,7 @@ class Reverse(torch.autograd.Function):
             with torch.enable_grad(), rule.amp():
                 at = point.to(start.dtype).detach().requires_grad_()
                 value = rule.f(own, at, *rows)
-            if rule.replaces:
-                refuse_others(value, [at, *rows, *own])
+            refuse_others(value, [at, *rows, *own])
             options = {"allow_unused": True, "retain_graph": not rule.replaces}
             through, *grads = torch.autograd.grad(value, [at, *wanted], u.to(value.dtype), **options)
             for i, grad in enumerate(grads):

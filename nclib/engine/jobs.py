@@ -98,8 +98,8 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     record["facts"] = {**result.facts, **({"base": base} if base else {})}
     record["warnings"] = sorted({str(warning.message) for warning in caught})
     store.save(config, result, record, code)
-    for warning in caught:  # kept with the run, where nobody looks for work that was lost
-        if issubclass(warning.category, DamageWarning):
+    for warning in caught:  # kept with the run, where nobody looks
+        if issubclass(warning.category, (DamageWarning, training.BackwardNotConverged)):
             warnings.warn(warning.message, stacklevel=2)
 
 

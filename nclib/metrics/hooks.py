@@ -240,10 +240,15 @@ class Reader:
         if [x.ndim for x in call] == [2, 2] and not _is_linear(self.modules[self.head], *call):
             said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: its NC0, NC2 and NC3 are not those"
             warnings.warn(f"{said} of the map; classifier=None leaves them out", stacklevel=2)
-        known = logits is not None and call and logits.shape == call[1].shape
-        if known and (logits.argmax(1) == call[1].argmax(1)).float().mean() <= 0.9:
+        made, pooled = call[1] if call else None, outputs.get(f"{self.head}.input")
+        if call and made.ndim > 2 and pooled is not None and pooled.shape[1] == self.w.shape[1]:
+            head = self.modules[self.head]  # at the pooled tokens
+            made = nn.functional.linear(pooled.to(call[0]), head.weight.flatten(1), getattr(head, "bias", None))
+        known = logits is not None and made is not None and logits.shape == made.shape
+        if known and (logits.argmax(1) == made.argmax(1)).float().mean() <= 0.9:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
-            warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
+            more = "name another with classifier=…, or None; of tokens, pass a pool that takes what the network reads"
+            warnings.warn(f"{said}: {more}", stacklevel=2)
 
     def _outputs(self, given: dict[tuple, Tensor | None]) -> dict[str, Tensor]:
         """What each layer had given when the classifier was called; of named layers also later, where found ones hold

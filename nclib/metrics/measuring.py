@@ -183,6 +183,8 @@ def measure(
         said = f"beyond keep={keep} bytes: pass second_pass=True, which reads the loader twice, or a larger keep"
         warnings.warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}", stacklevel=2)
     tell_of_limits({repr(x.name): x.moments.dim for x in shown}, shown[0].moments.counts)
+    if shown[0].tested is not None:
+        tell_of_limits({}, shown[0].tested.moments.counts, "one test sample, where nc1_cdnv_test is")
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 

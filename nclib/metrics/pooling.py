@@ -28,30 +28,35 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
     """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
     blocks around it, the nearest first, else by the number of axes. None where that is not clear, or where the module
     before gives the size of the other axis, as one of the two is a coincidence; of a map that has sizes of modules
-    around on both axes that module decides."""
+    around on both axes, or on its last alone, that module decides."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
         return None
     around = [part for part in network.modules() if layer in part.modules()]
-    before = _before(x, layer, network, entered)
+    gives = _before(x, layer, network, entered)
+    before = gives[1] if gives[0] != gives[1] else None
     for part in (layer, *reversed(around)):
-        first, last = (any(x.shape[axis] in _sizes(each)[axis] for each in part.modules()) for axis in (1, -1))
+        sizes = [_sizes(each) for each in part.modules()]
+        first, last = (any(x.shape[axis] in each[axis] for each in sizes) for axis in (1, -1))
         if first != last:
-            return last if before in (None, last) else None
+            chance = last and part is not layer and x.ndim > 3 and not gives[1]
+            chance |= first and x.ndim == 3 and x.shape[1] == x.shape[2]  # channels may have been put on either axis
+            return last if before in (None, last) and not chance else None
         if first:
             return None if part is layer or x.ndim == 3 else before
+        if part is layer and x.ndim == 3 and any(x.shape[1] in each[-1] for each in sizes):
+            return None  # turned round
     return None if x.ndim == 3 and any(isinstance(part, nn.Conv1d) for part in network.modules()) else x.ndim == 3
 
 
-def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> bool | None:
-    """Whether the last axis, and not axis 1, has the size that the module gives which comes before what a layer returns
-    or, ``entered``, is given."""
+def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> tuple[bool, bool]:
+    """Whether axis 1, and whether the last axis, has the size that the module gives which comes before what a layer
+    returns or, ``entered``, is given."""
     modules = list(network.modules())
     inside = 0 if entered else len(list(layer.modules()))
     for part in reversed(modules[: modules.index(layer) + inside]):
         if sizes := _named(part, [name for name in _CHANNELS + _FEATURES if not name.startswith("in_")]):
-            first, last = x.shape[1] in sizes, x.shape[-1] in sizes
-            return None if first == last else last
-    return None
+            return x.shape[1] in sizes, x.shape[-1] in sizes
+    return False, False
 
 
 def _sizes(part: nn.Module) -> dict[int, set[int]]:

@@ -79,7 +79,7 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
         name = waiting.pop()
         above, _, last = name.rpartition(".")
         folder, root = top.joinpath(*above.split(".")), name.split(".")[0]
-        if not name or name in found or root in ours or (alone and root != first):
+        if not name or name in found or root in {*ours, *sys.stdlib_module_names} or (alone and root != first):
             continue
         waiting.append(above)
         if last == "*":  # of a package that may list any of its modules

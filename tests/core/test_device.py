@@ -85,6 +85,7 @@ def test_an_equilibrium_waits_once_an_evaluation_and_a_product(waits, problem, g
         layer = with_rule(cell, Broyden(1e-4, 200), gradient)
         if isinstance(gradient, deq.Reversible):
             layer.on_failure = "ignore"  # or its way back is looked at
+        layer(x)  # the first call looks whether rows are mixed
         waits.clear()
         z, solution = layer(x)
         z.square().sum().backward()
