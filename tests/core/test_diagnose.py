@@ -95,6 +95,7 @@ BAD = {
     "input that moves z* by 0.12 %": (lambda: moved_by_input(2.3e-4), set()),  # which is fine
     "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
     "a random part": (lambda: nc.DEQ(Noisy(), nc.Anderson()), {"map", "converged"}),
+    "rows mixed after the first": (lambda: nc.DEQ(lambda z, x: 0.1 * z.cumsum(0) + x, nc.Anderson()), {"map"}),
     "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - 1e-3 * z.mean(0)) + x, nc.Anderson()), {"map"}),  # by 0.04 %
     "few backward steps": (
         lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(plain(1e-8, 1))),

@@ -127,6 +127,8 @@ def test_a_row_that_is_nan_and_left_out_of_the_loss_adds_nothing(rule):
         z[solution.converged].square().sum().backward()
         grads.append(layer.cell.w.grad)
     assert torch.allclose(*grads, rtol=1e-10) and (rows.grad != 0).all() and (x.grad[1] == 0).all()
+    z, solution = layer(torch.full_like(x, torch.nan))
+    assert torch.autograd.grad(z[solution.converged].sum(), layer.cell.w, allow_unused=True) == (None,), "of NaN alone"
 
 
 def test_rows_of_the_backward_solve_leave_the_work():
@@ -336,6 +338,24 @@ def test_parametrised_weights_that_are_cached_have_their_gradient(rule, module):
         own = torch.autograd.grad(cell(x, x).sum(), list(cell.parameters()))
     assert all(g.abs().sum() > 0 for g in own)
     assert all(torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("rule", [Implicit(), Phantom(2), Reversible(6)], ids=str)
+def test_a_leaf_that_other_rows_than_the_first_use_is_refused_of_a_function_and_learnt_of_a_module(rule):
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = nn.ModuleList(nn.Linear(4, 4).double() for _ in range(2))
+
+        def forward(self, z, x, which):
+            value = [torch.tanh(0.3 * one(z) + x) for k, one in enumerate(self.experts) if (which == k).any()]
+            return torch.where(which[:, None] == 0, value[0], value[-1])
+
+    cell, x, args = Cell(), random(3, 4), (torch.tensor([0, 1, 1]),)
+    with_rule(cell, EXACT[2], rule)(x, args=args)[0].sum().backward()
+    assert all(p.grad.abs().sum() > 0 for p in cell.parameters())
+    with pytest.raises(RuntimeError, match="that the cell does not own would be lost"):
+        with_rule(cell.forward, EXACT[2], rule)(x, args=args)[0].sum().backward()
 
 
 @pytest.mark.parametrize("rule", [Implicit(), Phantom(2), Reversible(6)], ids=str)

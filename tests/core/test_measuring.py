@@ -259,6 +259,16 @@ def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_cla
     torch.testing.assert_close(found.logits, logits.detach())
 
 
+def test_a_classifier_of_the_last_token_is_told_unless_the_pool_takes_it():
+    torch.manual_seed(0)
+    net, tokens = Net(lambda net, x: net.h(net.b(x))[:, -1], b=nn.Linear(8, 8), h=nn.Linear(8, K)), normal(60, 5, 8)
+    with pytest.warns(UserWarning, match="does not follow.*of tokens, pass a pool that takes what the network reads"):
+        nc.measure(net, batches(tokens), classifier="h")
+    nc.measure(net, batches(tokens), pool=lambda h: h[:, -1], classifier="h")
+    mean = Net(lambda net, x: net.h(net.b(x)).mean(1), b=net.b, h=net.h)
+    nc.measure(mean, batches(tokens), classifier="h")
+
+
 TWO_HEADS = [
     lambda h, a, b: (b, a),
     lambda h, a, b: (a + b) / 2,
@@ -418,6 +428,9 @@ def test_rows_that_did_not_converge_are_counted():
         nc.measure(alone, batches(x), ["1.input"], second_pass=True)
     nc.measure(equilibrium(), batches(0.1 * x), ["head.input"])  # nothing to say
     nc.measure(equilibrium(gradient=nc.Unrolled(3)), batches(x), ["head.input"])  # a fixed number of steps
+    grows = nn.Sequential(nc.DEQ(lambda z, x: z + torch.sigmoid(x), return_solution=False), nn.Linear(6, K))
+    with pytest.warns(UserWarning, match="layer '0' did not converge on 60 of 60 rows"):
+        nc.measure(grows, batches(x), ["1.input"])
     net.linear.weight.data *= math.nan
     told = r"'deq' did not converge on \d+ of \d+ rows \(worst residual inf\)"
     with pytest.warns(UserWarning, match=told), contextlib.suppress(ValueError):  # where the layer returns NaN
@@ -474,6 +487,8 @@ def test_layers_without_room_for_a_simplex_are_told():
     assert len(warned) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
     with pytest.warns(UserWarning, match="12 of 12 classes have one sample, where NC1 is always 0"):
         nc.measure(net, [(normal(12, 8), labels[:12])], "3")
+    with pytest.warns(UserWarning, match="12 of 12 classes have one test sample, where nc1_cdnv_test is always 0"):
+        nc.measure(net, batches(normal(60, 8), labels), "3", test=[(normal(12, 8), labels[:12])])
 
 
 STREAM = """

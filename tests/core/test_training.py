@@ -103,6 +103,7 @@ def test_accuracies_by_hand():
     assert report["accuracy_majority"] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert report["accuracy_minority"] == pytest.approx(1 / 2)
     assert report["accuracy_train_prior"] == pytest.approx((30 * 3 / 4 + 30 / 2 + 3 / 2) / 63)
+    assert _evaluate([30, 30, 3], minority=[2]) == report, "classes by their ids"
 
 
 def test_evaluation_neither_trains_nor_changes_the_mode():

@@ -222,11 +222,13 @@ def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
 
 
 def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
-    config = cell("Drawn", "explicit_matched")
+    config, of_python = cell("Drawn", "explicit_matched"), sys.modules["random"]
+    (folder / "random.py").write_text("raise OSError")  # which `import random` does not mean
+    assert "random.py" not in own_code.files("my_cells:Drawn")
     states = np.random.get_state()[1].tolist(), random.getstate()
     one, two = nc.train(config).weights, nc.train(config).weights
     assert all(torch.equal(one[name], two[name]) for name in one)
-    assert (np.random.get_state()[1].tolist(), random.getstate()) == states
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == states and sys.modules["random"] is of_python
 
 
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
