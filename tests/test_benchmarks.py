@@ -26,9 +26,9 @@ def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypa
     monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)
     assert len(frame) >= {"reading": 1, "engine": 2}.get(name, 4)
-    assert frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all()
+    assert frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all() and not list(tmp_path.iterdir())
+    assert (frame.ratio[frame.what.str.contains("makespan|workers / none")] >= 1).all()
     assert {"part", "what", "case", "ratio", "low", "high", "target", "note", "met"} <= set(frame)
-    assert not list(tmp_path.iterdir())
 
 
 def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):

@@ -110,8 +110,8 @@ def test_training_with_a_profile_makes_the_run_of_a_figure(name):
 
 
 def test_a_profile_follows_options_as_a_notebook_its_parameters():
-    wanted = experiment("fig3", "quick", epochs=3, width=4, seeds=1)[1]
-    typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4]
+    wanted = experiment("fig3", "quick", dataset="mnist", epochs=3, width=4, seeds=1)[1]
+    typed = ["--profile", "quick", "--model", "deq", "--dataset", "mnist", "--epochs", 3, "--width", 4]
     assert run_id(as_typed(typed)) == run_id(wanted)
 
 

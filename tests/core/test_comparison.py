@@ -85,7 +85,7 @@ def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
     ],
 )
 def test_every_branch_of_the_verdict(found, claim, terminal, says):
-    assert str(verdict(found, "paper", claim, terminal, size=10.0)) == says
+    assert [str(verdict(found, "paper", claim, terminal, size=size)) for size in (10.0, -10.0)] == [says] * 2
 
 
 def test_sizes_are_compared_at_the_papers_scale_alone_and_nothing_is_equal_to_an_unknown_size():

@@ -46,12 +46,8 @@ def listed(table):
 @pytest.fixture
 def cnn():
     torch.manual_seed(0)
-    parts = {"conv1": nn.Conv2d(1, 5, 3), "norm": nn.BatchNorm2d(5), "conv2": nn.Conv2d(5, 6, 3)}
-    return Net(
-        lambda net, x: net.head(F.relu(net.conv2(F.relu(net.norm(net.conv1(x))))).mean((2, 3))),
-        **parts,
-        head=nn.Linear(6, K),
-    )
+    parts = dict(conv1=nn.Conv2d(1, 5, 3), norm=nn.BatchNorm2d(5), conv2=nn.Conv2d(5, 6, 3), head=nn.Linear(6, K))
+    return Net(lambda net, x: net.head(F.relu(net.conv2(F.relu(net.norm(net.conv1(x))))).mean((2, 3))), **parts)
 
 
 IMAGES = normal(60, 1, 8, 8)
@@ -170,6 +166,8 @@ def test_all_layers_are_those_without_submodules_and_what_the_classifier_takes_i
     assert every == ["0", "1", "2", "5", "9.input"]  # 6 and 7 are what 9 takes, 10 is after it
     named = nn.Sequential(OrderedDict(first=nn.Linear(7, 6), all=nn.ReLU(), head=nn.Linear(6, K)))
     assert listed(nc.measure(named, batches(x), "all")) == ["all"]  # a module of that name
+    net, x = nn.Sequential(nn.Hardtanh(-9, 9), nn.ReLU(), nn.Linear(7, K)), torch.cat((x[:50], x[50:].abs()))
+    assert listed(nc.measure(net, batches(x), "all")) == ["0", "2.input"], "which are the same in the last batch alone"
 
 
 def test_tokens_tuples_and_a_module_that_is_called_twice():

@@ -198,6 +198,7 @@ def test_a_run_that_kills_its_process_is_named_and_no_other(monkeypatch):
     with pytest.raises(RunsFailed, match="its process died 3 times, often for want of memory") as caught:
         ensure_runs(wanted, 2)
     assert set(caught.value.failures) == {run_id(wanted[1])}
+    assert len(Journal(default_store().root.parent / "journal").notes("killer")) == 3
     assert default_store().ids() == sorted(map(run_id, (wanted[0], wanted[2])))
 
 

@@ -35,11 +35,11 @@ def verify(*arguments):
 
 
 def history(**finals):
-    """Two epochs; `finals` are the last values of both splits."""
+    """Two epochs, the last one first; `finals` are its values, of both splits."""
     values = {"accuracy_balanced": 0.8, "loss": 0.5, "nc1_trace_ratio": 0.4, "nc2_equinorm": 0.3} | finals
     rows = [(1, split, metric, 0.5) for split in ("test", "train") for metric in values]
     rows += [(2, split, *item) for split in ("test", "train") for item in values.items()]
-    return pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+    return pd.DataFrame(rows[::-1], columns=["epoch", "split", "metric", "value"])
 
 
 def store_pair(here, reference, config=None):

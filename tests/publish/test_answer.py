@@ -71,7 +71,7 @@ def test_the_box_fills_in_when_the_tables_are_saved(shown, monkeypatch):
     monkeypatch.setattr(answer, "_began", {})
     answer.answer(FIG3, "smoke")
     save({"a": [1]}, f"{FIG3}_other")
-    save(claims(), "neural_collapse/fig4_claims")
+    save(claims(), f"{FIG3}0_claims")  # of Figure 30
     assert [box.note for _, box in shown] == [answer.WAITING]
     save(claims())
     assert [name for name, _ in shown] == [FIG3, FIG3] and shown[1][1].table["verdict"][0] == "lower"
