@@ -51,7 +51,6 @@ class _Pairs:
         """For the samples in rows and columns with covariances cov (r, c): κ and E, (r, c) each; `slopes` asks for E to
         full precision, else it is what Newton's method needs."""
         ti, tj = self.tau[rows, None], self.tau[None, columns]
-        mean = self.shifted[rows, None] * self.shifted[None, columns]
         if isinstance(self.phi, LeakyReLU):
             kappa, slope = _leaky_pair(self.phi, ti, tj, cov)
         elif self.phi is act.ACTIVATIONS["erf"]:
@@ -59,8 +58,7 @@ class _Pairs:
         else:
             kappa, slope = self._series(rows, columns, np.clip(cov / (ti * tj), -1, 1), slopes)
             slope /= ti * tj
-        kappa += mean
-        return kappa, slope
+        return kappa + self.shifted[rows, None] * self.shifted[None, columns], slope
 
     def _series(self, rows: slice, columns: slice, rho: np.ndarray, slopes: bool) -> Two:
         """Σ_{k≥1} c_k c_k ρ^k and its derivative in ρ. The few most correlated pairs need many more terms than the
@@ -166,8 +164,9 @@ def _hard_tanh_terms(phi: HardTanh, tau: np.ndarray, size: int) -> np.ndarray:
     return found
 
 
-def _by_tiles(cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], Two]) -> Two:
-    """Two symmetric matrices from `entries`: a function of rows, columns and their part of cov, its diagonal at 0."""
+def _by_tiles(pairs: _Pairs, cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], Two]) -> Two:
+    """κ and E from `entries`, a function of rows, columns and their part of cov, its diagonal at 0; those of `pairs` on
+    their diagonals."""
     n, cov = len(cov), cov.copy()
     np.fill_diagonal(cov, 0)
     parts = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
@@ -177,6 +176,8 @@ def _by_tiles(cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], Two
             if rows == columns:
                 values = (values + values.T) / 2  # to the bit
             matrix[rows, columns], matrix[columns, rows] = values, values.T
+    for matrix, values in zip(found, (pairs.diagonal, pairs.slope_square), strict=True):
+        np.fill_diagonal(matrix, values)
     return found
 
 
@@ -244,10 +245,7 @@ def _implicit(
     bias = act.coefficients(phi, sigma_a2, tau0).bias if centred else 0.0
     drive = (1 - sigma_a2) * (x.T @ x)
     pairs = _Pairs(phi, act.fixed_scales(phi, sigma_a2, np.diag(drive), bias), bias)
-    ck, slope = _by_tiles(drive, lambda *at: _newton(pairs, *at, sigma_a2, slopes))
-    np.fill_diagonal(ck, pairs.diagonal)
-    np.fill_diagonal(slope, pairs.slope_square)
-    return ck, slope
+    return _by_tiles(pairs, drive, lambda *at: _newton(pairs, *at, sigma_a2, slopes))
 
 
 def _newton(pairs: _Pairs, rows: slice, columns: slice, drive: np.ndarray, sigma_a2: float, slopes: bool) -> Two:
@@ -285,8 +283,6 @@ def explicit_kernels(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float
     for depth, layer in enumerate(layers, 1):
         tau = np.sqrt(np.maximum(np.diag(cov), act.SMALLEST_SCALE**2))
         pairs = _Pairs(act.activation(layer), tau, act.explicit_coefficients(layers[:depth], tau0).bias)
-        new, slope = _by_tiles(cov, lambda *at, pairs=pairs: pairs(*at, True))
-        np.fill_diagonal(new, pairs.diagonal)
-        np.fill_diagonal(slope, pairs.slope_square)
-        cov, tangent = new, new + tangent * slope
+        cov, slope = _by_tiles(pairs, cov, lambda *at, pairs=pairs: pairs(*at, True))
+        tangent = cov + tangent * slope
     return cov, tangent
