@@ -286,7 +286,7 @@ def _step_counts(rounded: Callable[[float], int], num_classes: int, n_max: int, 
 
 
 EXERCISES["07/counts"] = Exercise(
-    lambda num_classes, n_max, num_majority, ratio: imbalance.step_imbalance(num_classes, n_max, num_majority, ratio),
+    imbalance.step_imbalance,
     ((10, 140, 5, 10.0), (10, 134, 3, 50.0), (4, 25, 2, 10.0), (6, 30, 4, 100.0)),
     {
         "You cut the decimals off, as most generators do; then the real R is larger than the one asked for. Round.": (
@@ -356,12 +356,8 @@ EXERCISES["08/verdict"] = Exercise(
     _verdict,
     ((0.5, 0.2, 1), (0.5, 0.2, -1), (-0.5, 0.2, -1), (-0.5, 0.2, 1), (0.1, 0.2, 1), (-0.1, 0.2, 1), (-0.1, 0.2, -1)),
     {
-        "An interval that holds 0 says neither yes nor no, whatever its middle is.": (
-            lambda mean, half, claim: _verdict(mean, 0.0, claim)
-        ),
-        "The claim has a direction: a difference below 0 supports “lower”.": (
-            lambda mean, half, claim: _verdict(mean, half, 1)
-        ),
+        "An interval that holds 0 says neither yes nor no, whatever its middle is.": lambda m, h, c: _verdict(m, 0, c),
+        "The claim has a direction: a difference below 0 supports “lower”.": lambda m, h, c: _verdict(m, h, 1),
     },
 )
 
