@@ -170,14 +170,16 @@ EXERCISES["04/contractive"] = Exercise(
 # ---- 05: neural collapse
 
 
+def _centring(num_classes: int) -> Tensor:
+    return torch.eye(num_classes).double() - 1 / num_classes
+
+
 EXERCISES["05/cosines"] = Exercise(
-    lambda num_classes: num_classes / (num_classes - 1) * (torch.eye(num_classes).double() - 1 / num_classes),
+    lambda num_classes: num_classes / (num_classes - 1) * _centring(num_classes),
     ((2,), (3,), (10,)),
     {
         "Vectors at right angles do not sum to zero: they can be pushed further apart.": torch.eye,
-        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": (
-            lambda k: torch.eye(k).double() - 1 / k
-        ),
+        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": _centring,
     },
 )
 
@@ -234,8 +236,7 @@ def _centred(means: Tensor) -> Tensor:
 def _to_etf(rows: Tensor, scale_gram: bool = True) -> Tensor:
     """‖G/‖G‖ − (I − 11ᵀ/K)/√(K−1)‖ of the Gram matrix G of these rows."""
     gram, k = rows @ rows.T, len(rows)
-    etf = torch.eye(k).double() - 1 / k
-    return (gram / (gram.norm() if scale_gram else 1.0) - etf / math.sqrt(k - 1)).norm()
+    return (gram / (gram.norm() if scale_gram else 1.0) - _centring(k) / math.sqrt(k - 1)).norm()
 
 
 EXERCISES["06/etf_distance"] = Exercise(
