@@ -170,14 +170,16 @@ EXERCISES["04/contractive"] = Exercise(
 # ---- 05: neural collapse
 
 
+def _centring(num_classes: int) -> Tensor:
+    return torch.eye(num_classes).double() - 1 / num_classes
+
+
 EXERCISES["05/cosines"] = Exercise(
-    lambda num_classes: num_classes / (num_classes - 1) * (torch.eye(num_classes).double() - 1 / num_classes),
+    lambda num_classes: num_classes / (num_classes - 1) * _centring(num_classes),
     ((2,), (3,), (10,)),
     {
         "Vectors at right angles do not sum to zero: they can be pushed further apart.": torch.eye,
-        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": (
-            lambda k: torch.eye(k).double() - 1 / k
-        ),
+        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": _centring,
     },
 )
 
@@ -234,8 +236,7 @@ def _centred(means: Tensor) -> Tensor:
 def _to_etf(rows: Tensor, scale_gram: bool = True) -> Tensor:
     """‖G/‖G‖ − (I − 11ᵀ/K)/√(K−1)‖ of the Gram matrix G of these rows."""
     gram, k = rows @ rows.T, len(rows)
-    etf = torch.eye(k).double() - 1 / k
-    return (gram / (gram.norm() if scale_gram else 1.0) - etf / math.sqrt(k - 1)).norm()
+    return (gram / (gram.norm() if scale_gram else 1.0) - _centring(k) / math.sqrt(k - 1)).norm()
 
 
 EXERCISES["06/etf_distance"] = Exercise(
@@ -286,7 +287,7 @@ def _step_counts(rounded: Callable[[float], int], num_classes: int, n_max: int, 
 
 
 EXERCISES["07/counts"] = Exercise(
-    lambda num_classes, n_max, num_majority, ratio: imbalance.step_imbalance(num_classes, n_max, num_majority, ratio),
+    imbalance.step_imbalance,
     ((10, 140, 5, 10.0), (10, 134, 3, 50.0), (4, 25, 2, 10.0), (6, 30, 4, 100.0)),
     {
         "You cut the decimals off, as most generators do; then the real R is larger than the one asked for. Round.": (
@@ -356,12 +357,8 @@ EXERCISES["08/verdict"] = Exercise(
     _verdict,
     ((0.5, 0.2, 1), (0.5, 0.2, -1), (-0.5, 0.2, -1), (-0.5, 0.2, 1), (0.1, 0.2, 1), (-0.1, 0.2, 1), (-0.1, 0.2, -1)),
     {
-        "An interval that holds 0 says neither yes nor no, whatever its middle is.": (
-            lambda mean, half, claim: _verdict(mean, 0.0, claim)
-        ),
-        "The claim has a direction: a difference below 0 supports “lower”.": (
-            lambda mean, half, claim: _verdict(mean, half, 1)
-        ),
+        "An interval that holds 0 says neither yes nor no, whatever its middle is.": lambda m, h, c: _verdict(m, 0, c),
+        "The claim has a direction: a difference below 0 supports “lower”.": lambda m, h, c: _verdict(m, h, 1),
     },
 )
 

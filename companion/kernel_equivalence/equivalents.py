@@ -143,12 +143,10 @@ def equivalent(
     p, n = x.shape
     tau0 = empirical_tau0(x) if tau0 is None else tau0
     c = act.coefficients(activation, sigma_a2, tau0, full=kernel == "ntk_full")
-    first, second, third, power = (
-        (c.alpha1, c.alpha2, c.alpha3, c.gamma2) if kernel == "ck" else (c.beta1, c.beta2, c.beta3, c.kappa2)
-    )
+    alphas, betas = (c.alpha1, c.alpha2, c.alpha3, c.gamma2), (c.beta1, c.beta2, c.beta3, c.kappa2)
+    first, second, third, power = alphas if kernel == "ck" else betas
     weights = np.bincount(labels) / n
-    offsets = moments.traces - weights @ moments.traces
-    products = moments.products
+    offsets, products = moments.traces - weights @ moments.traces, moments.products
     if version == "centred_T":
         mixed = products @ weights
         products = products - mixed[:, None] - mixed[None, :] + weights @ mixed
@@ -156,8 +154,7 @@ def equivalent(
     psi = ((noise**2).sum(axis=0) - moments.traces[labels]) / p
     radius = offsets[labels] / p + psi
     found = first * (x.T @ x) + second * np.outer(radius, radius) + third / p**2 * products[np.ix_(labels, labels)]
-    shift = power - tau0**2 * first - (tau0**4 * third if version == "minus_tau4" else 0.0)
-    found[np.diag_indices(n)] += shift
+    found[np.diag_indices(n)] += power - tau0**2 * first - (tau0**4 * third if version == "minus_tau4" else 0.0)
     return found
 
 

@@ -26,6 +26,7 @@ from companion.kernel_equivalence import activations as act
 from companion.kernel_equivalence.activations import AnyActivation, HardTanh, LeakyReLU, Phi
 from companion.kernel_equivalence.equivalents import empirical_tau0
 
+Two = tuple[np.ndarray, np.ndarray]
 _TILE = 256  # entries of a side: four such matrices stay in a processor's cache
 _TERM_NODES = 320  # h_1000 oscillates 30 times as fast as φ
 _MOST_TERMS = {False: 1024, True: 8192}  # by quadrature; where there is a closed form
@@ -46,11 +47,10 @@ class _Pairs:
         self._spread = m.square - m.mean**2
         self._terms = self._left = np.empty((0, len(tau)))
 
-    def __call__(self, rows: slice, columns: slice, cov: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, rows: slice, columns: slice, cov: np.ndarray, slopes: bool) -> Two:
         """For the samples in rows and columns with covariances cov (r, c): κ and E, (r, c) each; `slopes` asks for E to
         full precision, else it is what Newton's method needs."""
         ti, tj = self.tau[rows, None], self.tau[None, columns]
-        mean = self.shifted[rows, None] * self.shifted[None, columns]
         if isinstance(self.phi, LeakyReLU):
             kappa, slope = _leaky_pair(self.phi, ti, tj, cov)
         elif self.phi is act.ACTIVATIONS["erf"]:
@@ -58,10 +58,9 @@ class _Pairs:
         else:
             kappa, slope = self._series(rows, columns, np.clip(cov / (ti * tj), -1, 1), slopes)
             slope /= ti * tj
-        kappa += mean
-        return kappa, slope
+        return kappa + self.shifted[rows, None] * self.shifted[None, columns], slope
 
-    def _series(self, rows: slice, columns: slice, rho: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _series(self, rows: slice, columns: slice, rho: np.ndarray, slopes: bool) -> Two:
         """Σ_{k≥1} c_k c_k ρ^k and its derivative in ρ. The few most correlated pairs need many more terms than the
         rest, so they are summed on their own."""
         size = np.abs(rho)
@@ -107,7 +106,7 @@ class _Pairs:
         self._left = np.stack([np.maximum(r, 0).max(axis=1) for r in (rest, rest_slope)])
 
 
-def _horner(left: np.ndarray, right: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _horner(left: np.ndarray, right: np.ndarray, rho: np.ndarray) -> Two:
     """Σ_{k≥1} left_k right_k ρ^k and its derivative, in place; left and right are (K, …) and broadcast to ρ."""
     total = np.broadcast_to(left[-1] * right[-1], rho.shape).copy()
     change, product = np.zeros_like(rho), np.empty_like(rho)
@@ -123,7 +122,7 @@ def _horner(left: np.ndarray, right: np.ndarray, rho: np.ndarray) -> tuple[np.nd
     return total, change
 
 
-def _leaky_pair(phi: LeakyReLU, ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _leaky_pair(phi: LeakyReLU, ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> Two:
     """φ = u x + v |x|, without the product of the means."""
     u, v = (phi.a + phi.b) / 2, (phi.a - phi.b) / 2
     rho = np.clip(cov / (ti * tj), -1, 1)
@@ -132,7 +131,7 @@ def _leaky_pair(phi: LeakyReLU, ti: np.ndarray, tj: np.ndarray, cov: np.ndarray)
     return u**2 * cov + 2 * v**2 / math.pi * ti * tj * even, u**2 + 2 * v**2 / math.pi * angle
 
 
-def _erf_pair(ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _erf_pair(ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> Two:
     scale = (1 + 2 * ti**2) * (1 + 2 * tj**2)
     kappa = 2 / math.pi * np.arcsin(2 * cov / np.sqrt(scale))
     return kappa, 4 / math.pi / np.sqrt(scale - 4 * cov**2)
@@ -165,10 +164,9 @@ def _hard_tanh_terms(phi: HardTanh, tau: np.ndarray, size: int) -> np.ndarray:
     return found
 
 
-def _by_tiles(
-    cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], tuple[np.ndarray, np.ndarray]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Two symmetric matrices from `entries`: a function of rows, columns and their part of cov, its diagonal at 0."""
+def _by_tiles(pairs: _Pairs, cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], Two]) -> Two:
+    """κ and E from `entries`, a function of rows, columns and their part of cov, its diagonal at 0; those of `pairs` on
+    their diagonals."""
     n, cov = len(cov), cov.copy()
     np.fill_diagonal(cov, 0)
     parts = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
@@ -178,6 +176,8 @@ def _by_tiles(
             if rows == columns:
                 values = (values + values.T) / 2  # to the bit
             matrix[rows, columns], matrix[columns, rows] = values, values.T
+    for matrix, values in zip(found, (pairs.diagonal, pairs.slope_square), strict=True):
+        np.fill_diagonal(matrix, values)
     return found
 
 
@@ -238,22 +238,17 @@ def implicit_ck(
 
 def _implicit(
     x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centred: bool = True, slopes: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Two:
     """G* and E, to full precision only with `slopes`."""
     phi = act.well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
     bias = act.coefficients(phi, sigma_a2, tau0).bias if centred else 0.0
     drive = (1 - sigma_a2) * (x.T @ x)
     pairs = _Pairs(phi, act.fixed_scales(phi, sigma_a2, np.diag(drive), bias), bias)
-    ck, slope = _by_tiles(drive, lambda *at: _newton(pairs, *at, sigma_a2, slopes))
-    np.fill_diagonal(ck, pairs.diagonal)
-    np.fill_diagonal(slope, pairs.slope_square)
-    return ck, slope
+    return _by_tiles(pairs, drive, lambda *at: _newton(pairs, *at, sigma_a2, slopes))
 
 
-def _newton(
-    pairs: _Pairs, rows: slice, columns: slice, drive: np.ndarray, sigma_a2: float, slopes: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _newton(pairs: _Pairs, rows: slice, columns: slice, drive: np.ndarray, sigma_a2: float, slopes: bool) -> Two:
     """G = κ(σ_a² G + drive) entry by entry; the derivative of the right side is σ_a² E with |σ_a² E| < 1."""
     kernel, last = np.zeros_like(drive), math.inf
     for _ in range(100):
@@ -267,9 +262,7 @@ def _newton(
     return pairs(rows, columns, sigma_a2 * kernel + drive, slopes) if slopes else (kernel, slope)
 
 
-def explicit_kernels(
-    x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def explicit_kernels(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None) -> Two:
     """The conjugate kernel Σ^(L) of an infinitely wide explicit network, and its tangent kernel K^(L) with all weights
     trained, (n, n) each.
 
@@ -290,8 +283,6 @@ def explicit_kernels(
     for depth, layer in enumerate(layers, 1):
         tau = np.sqrt(np.maximum(np.diag(cov), act.SMALLEST_SCALE**2))
         pairs = _Pairs(act.activation(layer), tau, act.explicit_coefficients(layers[:depth], tau0).bias)
-        new, slope = _by_tiles(cov, lambda *at, pairs=pairs: pairs(*at, True))
-        np.fill_diagonal(new, pairs.diagonal)
-        np.fill_diagonal(slope, pairs.slope_square)
-        cov, tangent = new, new + tangent * slope
+        cov, slope = _by_tiles(pairs, cov, lambda *at, pairs=pairs: pairs(*at, True))
+        tangent = cov + tangent * slope
     return cov, tangent

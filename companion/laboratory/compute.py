@@ -30,8 +30,7 @@ def _solvers(tol: float, max_steps: int) -> dict[str, Solver]:
 
 def _linear(rows: Sequence[Sequence[float]]) -> Map:
     """A linear map whose fixed point is (1, 0.5)."""
-    matrix = torch.tensor(rows, dtype=torch.float64)
-    answer = torch.tensor((1.0, 0.5), dtype=torch.float64)
+    matrix, answer = (torch.tensor(numbers, dtype=torch.float64) for numbers in (rows, (1.0, 0.5)))
     return lambda z: answer + (z - answer) @ matrix.T
 
 
@@ -110,11 +109,9 @@ def image_traces(run: str | None, image: int, tol: float = 1e-5, max_steps: int 
     """
     config, model, split = open_network(run)
     names, solutions, predicted, one = split.class_names, {}, {}, slice(image, image + 1)
-    batches = Batches(
-        split.test_images[one], split.test_labels[one], batch_size=1, mean=split.mean, std=split.std
-    ).in_order()
+    batches = Batches(split.test_images[one], split.test_labels[one], batch_size=1, mean=split.mean, std=split.std)
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
-        x = model.encoder(next(batches)[0]).float().contiguous()
+        x = model.encoder(next(batches.in_order())[0]).float().contiguous()
         for method, solver in _solvers(tol, max_steps).items():
             z, solutions[method] = model.block(x, solver=solver)
             predicted[method] = names[int(model.read_out(z, solutions[method]).logits.argmax())]

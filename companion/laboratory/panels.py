@@ -203,12 +203,9 @@ def _one_image(run: str | None, image: int = 0, tol: float = 1e-6, max_steps: in
     return _show(fig, "A test image, and the residual of its equilibrium by evaluations.", said, code)
 
 
-def _ended(solutions: Mapping[str, Solution]) -> str:
+def _ended(solved: Mapping[str, Solution]) -> str:
     words = {Status.CONVERGED: "converged after", Status.MAX_STEPS: "stopped at", Status.DIVERGED: "diverged after"}
-    told = [
-        f"{plotting.METHOD_STYLE[name].label} {words[Status(int(s.status))]} {int(s.steps)}"
-        for name, s in solutions.items()
-    ]
+    told = [f"{plotting.METHOD_STYLE[name].label} {words[int(s.status)]} {int(s.steps)}" for name, s in solved.items()]
     return "Evaluations: " + ", ".join(told) + "."
 
 
@@ -222,13 +219,7 @@ def plane() -> widgets.interactive:
 
 
 def _plane(
-    name: str,
-    rho: float = 0.9,
-    z1: float = -2.0,
-    z2: float = 1.5,
-    tol: float = 1e-6,
-    max_steps: int = 30,
-    step: int = 8,
+    name: str, rho: float = 0.9, z1: float = -2, z2: float = 1.5, tol: float = 1e-6, max_steps: int = 30, step: int = 8
 ) -> object:
     rho, start = round(rho, 4), (round(z1, 4), round(z2, 4))
     walks = compute.walks(name, rho, start, tol, max_steps)

@@ -108,8 +108,7 @@ def total_collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: f
 
     Source: derived here, from the optimality of w_B = h_B = 0.
     """
-    k_a, k_b = num_majority, num_classes - num_majority
-    return _total_ratio(k_a, k_b, nuclear_budget(num_classes, e_w, e_h))
+    return _total_ratio(num_majority, num_classes - num_majority, nuclear_budget(num_classes, e_w, e_h))
 
 
 def total_collapse_budget(num_classes: int, num_majority: int) -> float:

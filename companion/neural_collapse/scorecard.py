@@ -4,35 +4,15 @@ A notebook that has not been run in a profile stands in the table as "not run".
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from nclib.publish.claims import BEYOND, COLUMNS, judged, read_table
+from nclib.publish.claims import COLUMNS, judged, read_table
 
-_DIFFERENCE = "{metric}, DEQ − {model}"
-SOURCES = {
-    "tables": {
-        f"table{n}{end}": f"Table {n}: {rows}"
-        for n in (1, 2, 3, 4)
-        for end, rows in (("_pooled", "all cells, overall"), ("", "{dataset} {cell}, {accuracy}"))
-    },
-    "figures": {f"fig{n}_claims": f"Figure {n}{'{panel}' * (n == 3)}: {{metric}}" for n in (2, 3, 4, 5)},
-    "theory": {"theory_layer_peeled_ledger": "{claim}", "theory_imbalance_ledger": "{claim}"},
-    "audit": {"audit_findings": "{claim}"},
-    BEYOND: {
-        "controls_differences": f"controls: {_DIFFERENCE}",
-        **{
-            f"{name.replace(' ', '_')}_differences": f"{name}, {{setting}}: {_DIFFERENCE}"
-            for name in ("nc definitions", "remedies", "long tail", "seeds and subsets")
-        },
-        "remedies_pooled": "remedies: all five, DEQ − explicit, overall accuracy",
-        "long_tail_pooled": "long tail: all R, DEQ − explicit, overall accuracy",
-        "equilibrium_or_cell": "all cells, {step}: {metric}",
-        "solver_and_collapse_inside": "inside the solver, {way}: {metric}",
-        "solver_and_collapse_minority": "solver, minority − majority, {split}: {quantity}",
-    },
-}
+_LISTED = pd.read_csv(Path(__file__).with_name("scorecard.csv"), index_col="table")
+SOURCES = {part: rows.to_dict() for part, rows in _LISTED.groupby("part", sort=False)["item"]}
 """By part: the tables of the main paper's notebooks, and how their rows are named by their columns."""
 PARTS = tuple(SOURCES)
 _ENDS = re.compile("_(pooled|claims|ledger|findings|differences|inside|minority)$")

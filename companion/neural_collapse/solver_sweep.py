@@ -180,9 +180,10 @@ def probe_groups(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return chosen.assign(group=chosen["metric"].str.removeprefix(f"{quantity}_"))
 
 
-def _at(rows: pd.DataFrame, sweep: str, method: str, at: float) -> pd.DataFrame:
-    """Values (seed × metric) of training images at one point of a sweep."""
+def _at(rows: pd.DataFrame, sweep: str, method: str, at: float | None = None) -> pd.DataFrame:
+    """Values (seed × metric) of training images at one point of a sweep, by default its least."""
     found = rows.query("sweep == @sweep and method == @method and split == 'train'")
+    at = found["at"].min() if at is None else at
     near = (found["at"] - at).abs() <= 1e-9 * abs(at)
     return found[near].pivot(index="seed", columns="metric", values="value")
 
@@ -211,9 +212,8 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     tolerance.
     """
     rows = probe_rows(frame)
-    tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
     points = {"start": _at(rows, "steps", method, 1), "one evaluation": _at(rows, "steps", method, 2)}
-    points["equilibrium"] = _at(rows, "tolerance", method, tightest)
+    points["equilibrium"] = _at(rows, "tolerance", method)
     ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
     found = [
         (metric, f"{before} → {after}", *_change(points[before][metric], points[after][metric], scale, _NEARER))
@@ -254,8 +254,7 @@ def tolerance_effect(
     scale, remark.
     """
     rows = probe_rows(frame)
-    tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
-    loose, tight = (_at(rows, "tolerance", method, at) for at in (tol, tightest))
+    loose, tight = _at(rows, "tolerance", method, tol), _at(rows, "tolerance", method)
     found = []
     for metric in metrics:
         change = (loose[metric] - tight[metric]).abs().max()

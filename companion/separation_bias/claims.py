@@ -42,6 +42,10 @@ BEYOND = {"reading": "ours", "part": "beyond the paper"}
 
 # --- the theory ---------------------------------------------------------------------------------------------------
 
+_TEXTS = pd.read_csv(Path(__file__).with_name("statements.csv"), index_col="name", keep_default_na=False)
+_STATEMENTS = _TEXTS.to_dict("index")
+"""What the theory says, by name: a row of `statements.csv` each, with the columns of `LEDGER` that no table decides."""
+
 
 def separation_ledger(eps: float = 0.05, **tables: pd.DataFrame) -> pd.DataFrame:
     """Verdicts on what the theory says, from its tables; those left out are not judged.
@@ -63,74 +67,56 @@ def separation_ledger(eps: float = 0.05, **tables: pd.DataFrame) -> pd.DataFrame
     return pd.DataFrame([found for name, table in tables.items() for found in judges[name](table)], columns=LEDGER)
 
 
+def _said(name: str, evidence: str, verdict: str | bool, **words: object) -> dict[str, str]:
+    """The row of a statement, with these words in its texts."""
+    texts = {column: text.format(**words) for column, text in _STATEMENTS[name].items()}
+    return row(evidence=evidence, verdict=verdict, **texts)
+
+
 def _regions(regions: pd.DataFrame) -> Iterator[dict[str, str]]:
     counted = regions.dropna(subset=["regions"])
     same = (counted["regions"] == 2.0 ** counted["m"]).all()
     evidence = f"regions = 2^m for m = {', '.join(map(str, counted['m']))}" if same else "counts differ from 2^m"
-    claim, rule = "a DEQ of width m has 2^m linear regions", "equal at every m counted"
-    yield row("Proposition 1", claim, evidence, rule, same, certificate="wu_prop1")
+    yield _said("regions", evidence, same)
     most, residual = (regions["iterations"] - regions["m"]).max(), regions["residual"].max()
     evidence = f"iterations − m at most {most}, residual {residual:g}"
-    claim, rule = "plain iteration from 0 ends after at most m steps", "at most m, residual exactly 0"
-    within, by = most <= 0 and residual == 0, {"certificate": "wu_thm1_iterations"}
-    yield row("Theorem 1, rebuttal", claim, evidence, rule, within, **by)
+    yield _said("iterations", evidence, most <= 0 and residual == 0)
     restart = not regions["restart"].any()
-    evidence = f"one more iteration from z* {'changes nothing' if restart else 'changes z*'}"
-    claim, rule = "one iteration is enough from z*", "nothing changes at any m"
-    yield row("Theorem 1, rebuttal", claim, evidence, rule, restart, **by)
-    error, claim = regions["sawtooth_error"].max(), "our sawtooth: width m + 1 gives T^m"
-    where = BEYOND | dict(certificate="wu_prop1", remark="our read-out and our pass-through neuron")
-    yield row("Theorem 1", claim, f"largest error {error:g}", "exactly 0", error == 0, **where)
+    yield _said("restart", f"one more iteration from z* {'changes nothing' if restart else 'changes z*'}", restart)
+    error = regions["sawtooth_error"].max()
+    yield _said("sawtooth", f"largest error {error:g}", error == 0)
 
 
 def _networks(networks: pd.DataFrame) -> Iterator[dict[str, str]]:
     margin, share = networks["margin"].min(), (networks["most"] / networks["bound"]).max()
     evidence = f"{len(networks)} shapes; least distance beyond the bound {margin:.3f}"
     evidence += f"; pieces at most {share:.2f} of (k+1)^H"
-    remark = "our bound ¼(1 − (P−1)/2^(m−1)), proved tooth by tooth; the theorem's constant is not at hand"
-    claim, rule = "our sawtooth T^m: few pieces cannot approximate it", "no random network violates the bound"
-    yield row("Theorem 1", claim, evidence, rule, margin >= -1e-9 and share <= 1, **BEYOND, remark=remark)
+    yield _said("networks", evidence, margin >= -1e-9 and share <= 1)
 
 
 def _steep(steep: pd.DataFrame, eps: float) -> Iterator[dict[str, str]]:
-    remark = "eq. (5) is not at hand; the theorem says that a g exists, ours is δ/(1 + δ − x₁)"
-    ours = dict(reading="ours", remark=remark)
-    growths = {name: steep[f"{name}_weight"].iloc[-1] / steep[f"{name}_weight"].iloc[0] for name in NETWORKS}
-    for name, slack, by in (("triangular", 0.0, "wu_thm2"), ("scalar", 2e-4, "")):
+    first, last = steep.iloc[0], steep.iloc[-1]
+    growths = {name: last[f"{name}_weight"] / first[f"{name}_weight"] for name in NETWORKS}
+    for name, slack in (("triangular", 0.0), ("scalar", 2e-4)):
         error, weight, growth = steep[f"{name}_error"].max(), steep[f"{name}_weight"].max(), growths[name]
         evidence = f"sup error at most {error:.4f}, weight at most {weight:.3g}, its growth over d {growth:.2f}"
-        rule = f"error ≤ {eps:g}{' + 2e-4' if slack else ''}, weights ≤ 1/ε + 1, growth ≤ 1.3"
         holds = error <= eps + slack + 1e-12 and weight <= 1 / eps + 1 and growth <= 1.3
-        claim = f"our g: a DEQ of bounded weights is ε-close ({name})"
-        yield row("Theorem 2", claim, evidence, rule, holds, **ours, certificate=by)
-    bound, weight, growth = steep["fnn_bound"], steep["fnn_weight"], growths["fnn"]
-    evidence = f"built weights grow by {growth:.0f}; lower bound {bound.iloc[0]:.1f} to {bound.iloc[-1]:.0f}, "
-    evidence += f"built {weight.iloc[-1]:.0f}"
-    rule, holds = "growth ≥ 100 and the bound below what was built", (bound <= weight).all() and growth >= 100
-    claim = "our g: one hidden layer needs weights that grow like 2^(d/2)"
-    yield row("Theorem 2", claim, evidence, rule, holds, **ours, certificate="wu_thm2")
-    error, (first, last) = steep["scalar_error"].max(), (steep.iloc[0], steep.iloc[-1])
+        yield _said(name, evidence, holds, eps=eps)
+    evidence = f"built weights grow by {growths['fnn']:.0f}; lower bound {first['fnn_bound']:.1f} to "
+    evidence += f"{last['fnn_bound']:.0f}, built {last['fnn_weight']:.0f}"
+    yield _said("fnn", evidence, (steep["fnn_bound"] <= steep["fnn_weight"]).all() and growths["fnn"] >= 100)
+    # `error` is that of the scalar one
     evidence = f"15 bisections on [−½, 3/2] leave 2^−15; sup error {error:.4f}"
-    claim = "our g: log₂(1/tolerance) + log₂(b − a) bisections find the scalar fixed point"
-    remark = f"plain iteration of our amplifier takes {first['picard_steps']:.0f} steps at d = {first['d']:.0f} and "
-    ours["remark"] = remark + f"{last['picard_steps']:.1e} at d = {last['d']:.0f}"
-    yield row("Theorem 2, rebuttal", claim, evidence, "error ≤ ε + 2e-4", error <= eps + 2e-4, **ours)
+    yield _said("bisections", evidence, error <= eps + 2e-4, first=first, last=last)
 
 
 def _flows(trials: pd.DataFrame) -> Iterator[dict[str, str]]:
-    place, by = "Theorem 3", {"certificate": "wu_thm3_sign"}
     for signs, group in trials.groupby("signs", sort=False):
         evidence = f"largest |flow − minimum| {group['gap'].max():.0e} in {len(group)} trials"
-        claim = f"gradient flow ends at the minimum of Q, with the plus, {signs} entries"
-        rule = "below 1e-8, and Q rises under every feasible perturbation"
-        place = "Theorem 3" if signs == "positive" else "Theorem 3, rebuttal"
-        yield row(place, claim, evidence, rule, (group["gap"] <= 1e-8).all() and (group["rise"] > 0).all(), **by)
+        yield _said(signs, evidence, (group["gap"] <= 1e-8).all() and (group["rise"] > 0).all())
     plus, minus = group["plus"].max(), group["minus"].min()
-    claim, said = "q_i(x) = 1/(2x²) − β_i(0)^−3 x for β_i(0) < 0", "typo" if plus <= 1e-8 < minus else "not shown"
     evidence = f"null-space gradient of Q at the limit: + {plus:.0e}, − {minus:.1f}"
-    rule = "a typo where the minus is not stationary and the plus is, within 1e-8"
-    remark = "in a discussion post, not in the theorem: true for x = |β_i|; for x = β_i the sign is +"
-    yield row(place, claim, evidence, rule, said, remark=remark, **by)
+    yield _said("sign", evidence, "typo" if plus <= 1e-8 < minus else "not shown")
 
 
 def _density(density: pd.DataFrame) -> Iterator[dict[str, str]]:
@@ -139,11 +125,8 @@ def _density(density: pd.DataFrame) -> Iterator[dict[str, str]]:
     dense = deq.index[deq > 2 * sparse]
     evidence = ", ".join(f"β(0) = {start:g}: {value:.2f}" for start, value in deq.items())
     evidence += f"; diagonal network {sparse:.2f} (1e-3), {found['network', 1e-1]:.2f} (0.1); minimum norm {least:.2f}"
-    remark = f"above our threshold from β(0) = {dense.min():g} on"
-    remark = remark if len(dense) else "below our threshold at every start"
-    rule = "our threshold: participation ratio above twice the network's from 1e-3"
-    where = BEYOND | {"remark": f"{remark}; the paper names no number"}
-    yield row("Density", "the bias of a diagonal DEQ is dense", evidence, rule, "reported", **where)
+    above = f"above our threshold from β(0) = {dense.min():g} on"
+    yield _said("density", evidence, "reported", found=above if len(dense) else "below our threshold at every start")
 
 
 def _gotu(gotu: pd.DataFrame) -> Iterator[dict[str, str]]:
@@ -151,17 +134,13 @@ def _gotu(gotu: pd.DataFrame) -> Iterator[dict[str, str]]:
     agreed = wins == gotu["predicted"]
     evidence = f"the DEQ is better in {wins.sum()} of {len(gotu)} cases, as 0 < β_k < 2 f̂_k predicts in "
     evidence += f"{agreed.sum()}; with the bias as a feature in {feature.sum()}"
-    said = "holds" if wins.all() else "holds if 0 < β_k < 2 f̂_k" if agreed.all() else "not shown"
-    claim = "our plain bias and natural starts: the diagonal DEQ generalises better on the unseen half"
-    where = BEYOND | dict(remark="our condition; those of the theorem are not at hand", certificate="wu_gotu")
-    yield row("GOTU theorem", claim, evidence, "better in every case; else exactly where predicted", said, **where)
+    yield _said(
+        "gotu", evidence, "holds" if wins.all() else "holds if 0 < β_k < 2 f̂_k" if agreed.all() else "not shown"
+    )
     starts = ("deq", 1.0), ("network", 1.0), ("deq", 1e-2), ("network", 1e-6)
     equal = [gotu_diagonal(0, 2, *start).gotu for start in starts]
     evidence = f"f̂ = (0, 2), both from β(0) = 1: {equal[0]:.3f} and {equal[1]:.3f}; DEQ from 0.01 {equal[2]:.2f}, "
-    evidence += f"network from 1e-6 {equal[3]:.2f}"
-    remark = "equal starts give nearly equal errors; the authors too say that the start influences the bias"
-    claim, rule = "our control: the advantage of the model apart from its start", "both models from equal starts"
-    yield row("GOTU theorem, control", claim, evidence, rule, "reported", **BEYOND, remark=remark)
+    yield _said("gotu_starts", f"{evidence}network from 1e-6 {equal[3]:.2f}", "reported")
 
 
 # --- the trainings ------------------------------------------------------------------------------------------------

@@ -262,13 +262,10 @@ def gotu_diagonal(f_empty: float, f_k: float, model: str = "deq", beta0: float |
     start = (1e-6 if model == "network" else 1.0) if beta0 is None else beta0
 
     # in terms of log β everything stays finite: V is a decreasing function of β
-    def spent(log_beta: float) -> float:
-        if model == "network":
-            return (math.log(start) - log_beta) / 2
-        return (math.exp(-3 * log_beta) - start**-3.0) / 3
-
     def excess(log_beta: float) -> float:
-        return math.exp(log_beta) - spent(log_beta) - c
+        network = model == "network"
+        spent = (math.log(start) - log_beta) / 2 if network else (math.exp(-3 * log_beta) - start**-3.0) / 3
+        return math.exp(log_beta) - spent - c
 
     low = high = math.log(start)
     while excess(low) > 0:

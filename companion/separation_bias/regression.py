@@ -23,6 +23,7 @@ from companion.separation_bias.diagonal import participation_ratio
 from nclib.config import Config, StoredConfig
 from nclib.deq import DEQ, Implicit, Unrolled
 from nclib.engine.jobs import Job, Result
+from nclib.engine.store import HISTORY
 from nclib.models import count_parameters
 from nclib.solver import EPSILON, FixedPointIteration, Solution
 
@@ -423,11 +424,8 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
     arrays = {"features": out.features.double().abs().mean(0).numpy()}
     if config.task.name == "audio":
         arrays["fit"] = torch.stack([x[:, 0], y, out.values]).numpy()
-    return Result(
-        {"history": pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])},
-        arrays,
-        {name: value.detach().clone() for name, value in model.state_dict().items()},
-    )
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    return Result({"history": pd.DataFrame(rows, columns=HISTORY)}, arrays, state)
 
 
 def _mse(model: torch.nn.Module, samples: Samples) -> float:

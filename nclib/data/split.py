@@ -165,10 +165,9 @@ class Batches:
         """
         state = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
         generator = torch.Generator().manual_seed(state)
-        order = torch.randperm(len(self.images), generator=generator)
         device = self.images.device
+        order = torch.randperm(len(self.images), generator=generator).to(device)
         moves = self._draw_moves(generator).to(device) if self.augment == "flip_crop" else None
-        order = order.to(device)
         for start, stop in self._cuts():
             rows = order[start:stop]
             images = self.images[rows]

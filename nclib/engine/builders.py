@@ -17,13 +17,9 @@ def data_config(profile: Profile, hundred: bool = False, **imbalance: Any) -> Da
     dataset = profile.hundred_dataset if hundred else profile.dataset
     if not dataset:
         return None
-    return DataConfig(
-        dataset=dataset,
-        n_max=profile.hundred_images_per_class if hundred else profile.images_per_class,
-        test_per_class=profile.test_images_per_class,
-        augment=profile.augment,
-        **imbalance,
-    )
+    n_max = profile.hundred_images_per_class if hundred else profile.images_per_class
+    options = {"test_per_class": profile.test_images_per_class, "augment": profile.augment} | imbalance
+    return DataConfig(dataset=dataset, n_max=n_max, **options)
 
 
 def step_imbalanced(
@@ -44,15 +40,8 @@ def classifiers(
     profile: Profile, images: DataConfig | None, models: Sequence[ModelConfig] = (), loss: str = "cross_entropy"
 ) -> list[RunConfig]:
     """Every model, both arms if none is named, with every seed on these images."""
-    train = recipe(
-        profile.recipe,
-        epochs=profile.epochs,
-        batch_size=profile.batch_size,
-        log_every=profile.log_every,
-        precision=profile.precision,
-        loss=loss,
-        **({"lr": profile.lr} if profile.recipe != "paper" else {}),
-    )
+    own = ("epochs", "batch_size", "log_every", "precision", *(["lr"] if profile.recipe != "paper" else []))
+    train = recipe(profile.recipe, loss=loss, **{name: getattr(profile, name) for name in own})
     models = models or [model_config(profile, kind) for kind in ARMS]
     return [
         RunConfig(data=images, model=model, train=train, seed=seed, profile=profile.name)
