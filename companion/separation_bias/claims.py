@@ -105,7 +105,7 @@ def _steep(steep: pd.DataFrame, eps: float) -> Iterator[dict[str, str]]:
     evidence = f"built weights grow by {growths['fnn']:.0f}; lower bound {first['fnn_bound']:.1f} to "
     evidence += f"{last['fnn_bound']:.0f}, built {last['fnn_weight']:.0f}"
     yield _said("fnn", evidence, (steep["fnn_bound"] <= steep["fnn_weight"]).all() and growths["fnn"] >= 100)
-    # `error` is that of the scalar one
+    error = steep["scalar_error"].max()
     evidence = f"15 bisections on [−½, 3/2] leave 2^−15; sup error {error:.4f}"
     yield _said("bisections", evidence, error <= eps + 2e-4, first=first, last=last)
 

@@ -71,6 +71,10 @@ def test_each_expected_end_is_one_message_and_a_code(monkeypatch, error, code, s
     assert ("type the same again" in result.output) == (code > 2)
 
 
+def test_data_are_fetched():
+    assert "digits: complete" in nclib("data", "fetch", "digits").stdout
+
+
 @pytest.mark.parametrize("bug", [ValueError("shapes"), RuntimeError("a bug"), TypeError("a bug")])
 def test_a_bug_keeps_its_traceback(monkeypatch, bug):
     def stop(name):

@@ -23,12 +23,9 @@ CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 VERBATIM = re.compile(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", re.DOTALL)
 
 
-def _notebook(name):
-    return json.loads((paths.notebooks() / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-
-
 def _cells(name):
-    return [(cell["cell_type"], "".join(cell["source"])) for cell in _notebook(name)]
+    content = json.loads((paths.notebooks() / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in content["cells"]]
 
 
 def _exercises(name):

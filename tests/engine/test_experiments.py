@@ -8,6 +8,7 @@ from PIL import Image
 
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import experiments, runs
+from nclib.engine.builders import build_config
 from nclib.engine.experiments import experiment
 from nclib.engine.outline import scale_of
 from nclib.engine.profiles import get_profile, override
@@ -54,6 +55,13 @@ def test_overrides_reach_the_runs():
         assert (c.data.n_max, c.data.test_per_class, c.model.width, c.profile) == (9, 4, 3, "smoke")
     literal = experiment("table1", "smoke", recipe="paper")[0].train
     assert (literal.lr, literal.schedule, literal.clip, literal.epochs) == (1e-4, "constant", None, 2)
+
+
+def test_options_become_a_configuration():
+    given = {"data.dataset": "digits", "data.num_majority": 3, "data.ratio": 10.0, "model.kind": "deq", "seed": 2}
+    run = build_config(None, given)
+    assert (run.data.imbalance, run.data.num_majority, run.data.ratio, run.seed) == ("step", 3, 10.0, 2)
+    assert build_config(None, {}) == RunConfig()
 
 
 def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second():

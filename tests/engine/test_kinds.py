@@ -99,17 +99,13 @@ def _forget():
         cached.cache_clear()
 
 
-def _ids(configs):
-    return sorted(runs.plan(configs)["run_id"])
-
-
 def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
     said = []
     summary = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append)
     assert summary.ok, said
     assert summary.rows[0].status == "executed"
     configs = experiments.experiment("descent/fig1", "smoke", seeds=2)
-    assert default_store().ids() == _ids(configs)
+    assert default_store().ids() == sorted(runs.plan(configs)["run_id"])
     (file,) = paths.results("smoke").rglob("fig1.csv")
     drawn = pd.read_csv(file).set_index("run_id")["value"]
     errors = runs.ensure_runs(configs, train="never").set_index("run_id")["value"]

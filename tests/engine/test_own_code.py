@@ -207,13 +207,10 @@ def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
     features = store.open(run).arrays["train_features"]
     shutil.rmtree(store.root / run)
 
-    class _Stop(Exception):
-        pass
-
     def stop(done, of):
-        raise _Stop
+        raise KeyboardInterrupt
 
-    with pytest.raises(_Stop):
+    with pytest.raises(KeyboardInterrupt):
         jobs.train_run(cell(), store, "cpu", stop)
     assert store.partial(run).exists()
     pd_rows = runs.ensure_runs([cell()])

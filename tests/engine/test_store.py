@@ -135,8 +135,8 @@ def test_a_file_that_cannot_be_opened_now_is_not_set_aside(store, monkeypatch, e
     assert store.find(run) is not None and not (store.root / "set-aside").exists()
 
 
-def _relisted(store, run, name, content, target=None):
-    """Somebody else's file with its right checksum, and the run perhaps under another name."""
+def _relisted(store, run, name, content):
+    """Somebody else's file with its right checksum."""
     folder = store.root / run
     (folder / name).write_bytes(content)
     sums = json.loads((folder / "DONE").read_text())

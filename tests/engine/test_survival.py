@@ -134,11 +134,6 @@ def _client(configs, journal):
 # --- full disk ------------------------------------------------------------------------------------------------------
 
 
-def _refused(message, run):
-    """What is said when there is no room: which file, and what to do."""
-    assert run in message and "File too large" in message and "Type the same again" in message, message
-
-
 def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(reference, store, journal):
     wanted = _config("deq", seed=1)
     run = run_id(wanted)
@@ -146,7 +141,8 @@ def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(refere
     with faults.children(child):
         child.join(60)
     assert child.exitcode == 0
-    _refused(journal.notes("failed")[0].value, run)
+    message = journal.notes("failed")[0].value
+    assert run in message and "File too large" in message and "Type the same again" in message, message
     assert store.checkpoint(run).load()["epoch"] == 1
     files = {path.name for path in store.partial(run).iterdir()}
     assert files == {"checkpoint.pt"}, "nothing half-written"

@@ -91,12 +91,6 @@ def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
     assert result.exit_code == 1 and "broken install" in result.stdout
 
 
-def runs_of(metric, differences, reference=0.5):
-    """One setting and split of as many runs as there are differences."""
-    frame = pd.DataFrame({"here": reference + np.asarray(differences), "reference": reference, "metric": metric})
-    return frame.assign(split="test", arm="deq")
-
-
 # --- faults put into the tracked reference --------------------------------------------------------------------
 
 
@@ -172,7 +166,8 @@ def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
 
 def test_the_bound_of_a_mean_shift_is_the_one_stated():
     """One comparison of 6 runs, d = ±0.1 in turn: s_d = 0.1 √(6/5); t at 1 − 0.0025 with 5 degrees of freedom."""
-    (row,) = verification.mean_shifts(runs_of("accuracy_balanced", [0.1, -0.1] * 3)).itertuples()
+    frame = pd.DataFrame({"here": 0.5 + np.array([0.1, -0.1] * 3), "reference": 0.5, "metric": "accuracy_balanced"})
+    (row,) = verification.mean_shifts(frame.assign(split="test", arm="deq")).itertuples()
     assert row.shift == pytest.approx(0.0, abs=1e-15) and row.ok
     assert row.allowed == pytest.approx(4.7733 * 0.1 * math.sqrt(6 / 5) / math.sqrt(6), rel=1e-4)
     assert verification.FALSE_ALARMS == 0.005  # on which the quantile rests

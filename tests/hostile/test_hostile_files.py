@@ -8,7 +8,7 @@ from PIL import EpsImagePlugin, Image
 from nclib import data
 
 
-def test_formats_that_start_programs_are_not_opened(project, monkeypatch):
+def test_formats_that_start_programs_are_not_opened(isolated, monkeypatch):
     """Pillow reads EPS by starting Ghostscript, whatever the file is called."""
     started = []
 
@@ -17,10 +17,11 @@ def test_formats_that_start_programs_are_not_opened(project, monkeypatch):
         return Image.new("L", (4, 4)).im
 
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", ghostscript)
+    monkeypatch.chdir(isolated)
     for split, name in itertools.product(("train", "test"), "ab"):
-        (project / f"photos/{split}/{name}").mkdir(parents=True)
-        (project / f"photos/{split}/{name}/0.png").write_bytes(EPS)
-    with Image.open(project / "photos/train/a/0.png") as image:
+        (isolated / f"photos/{split}/{name}").mkdir(parents=True)
+        (isolated / f"photos/{split}/{name}/0.png").write_bytes(EPS)
+    with Image.open(isolated / "photos/train/a/0.png") as image:
         image.load()
     assert len(started) == 1, "or this test could not fail"
     with pytest.raises(data.DataError, match="not images in BMP"):

@@ -11,24 +11,18 @@ from companion.neural_collapse import accuracy_tables
 from nclib.comparison import interval
 
 
-def test_printed_table_1():
+def test_printed_numbers_are_the_papers():
     table = accuracy_tables.published(1).set_index(["dataset", "model"])
     assert len(table) == 4 and table["K_A"].isna().all() and (table["R"] == 1).all()
     wanted = {("cifar10", "explicit"): (93.05, 0.17), ("cifar100", "deq"): (64.77, 0.36)}
     for key, numbers in wanted.items():
         assert tuple(table.loc[key, ["mean", "std"]]) == numbers
-
-
-def test_printed_cells_of_table_3():
     table = accuracy_tables.published(3).set_index(["dataset", "K_A", "R", "model", "split"])["mean"]
     hundred = {("explicit", "overall"): 44.86, ("explicit", "majority"): 89.32, ("explicit", "minority"): 0.40}
     hundred |= {("deq", "overall"): 46.09, ("deq", "majority"): 90.20, ("deq", "minority"): 1.26}
     for (model, split), value in hundred.items():
         assert table["cifar10", 5, 100, model, split] == value
     assert table["cifar100", 50, 10, "deq", "majority"] == 72.90
-
-
-def test_published_ticks():
     assert accuracy_tables.published_ticks(3, "b", "nc2") == (0.7, 0.9)
     assert accuracy_tables.published_ticks(4, "", "accuracy") == (20, 28)
 

@@ -11,12 +11,6 @@ from companion.neural_collapse import accuracy_tables, audit
 PRINTED = accuracy_tables.published()
 
 
-def _cell(frame, table, dataset, ratio, model):
-    row = frame.query("table == @table and dataset == @dataset and R == @ratio and model == @model")
-    assert len(row) == 1
-    return row.iloc[0]
-
-
 def test_spreads_of_really_simulated_epochs_are_possible():
     """The rule accepts what ten epochs can do, whatever their correlation."""
     rng = np.random.default_rng(0)
