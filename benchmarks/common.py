@@ -119,11 +119,10 @@ def draw(folder: Path) -> None:
     frame = pd.concat(frames).dropna(subset="target").query("part != 'truth'").iloc[::-1].reset_index(drop=True)
     plotting.use_style()
     fig, ax = plt.subplots(figsize=(plotting.TWO_COLUMN, 0.6 + 0.17 * len(frame)))
-    met, missed = plotting.MODEL_STYLE["explicit"], plotting.MODEL_STYLE["deq"]
     for y, row in frame.iterrows():
-        style, part = (met if row.met else missed), row[["low", "high", "ratio"]] / row.target
-        ax.plot([part.low, part.high], [y, y], color=style.colour, linewidth=0.8)
-        ax.plot(part.ratio, y, style.marker, color=style.colour)
+        look, part = {"color": "0.3" if row.met else "C3"}, row[["low", "high", "ratio"]] / row.target
+        ax.plot([part.low, part.high], [y, y], linewidth=0.8, **look)
+        ax.plot(part.ratio, y, "o" if row.met else "X", clip_on=False, **look)
         ax.annotate(f"{row.ratio:.3g} of {row.target:.3g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=7,
                     va="center", annotation_clip=False)  # fmt: skip
     ax.axvline(1, color="black", linestyle=":", linewidth=0.8)

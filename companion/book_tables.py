@@ -15,6 +15,7 @@ from companion.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.comparison import Pairs, pairs
 from nclib.engine.reference import reference_store
 from nclib.publish.numbers import minus, table
+from nclib.publish.readable import for_readers
 from nclib.system import paths, words
 
 VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
@@ -149,9 +150,8 @@ def _beyond() -> str:
     """The rows on digits that were to decide, and those with a significant difference."""
     card = read("tables/scorecard-quick")
     chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
-    shown = card[chosen].astype({"regenerated": float, "interval": float})
-    shown = shown.rename(columns={"regenerated": "difference", "interval": "half"})
-    rows = [[row["item"], _difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
+    shown = card[chosen].rename(columns={"regenerated": "difference", "interval": "half"}).astype({"difference": float})
+    rows = [[for_readers(row["item"]), _difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
     return table(["", "difference", "verdict"], rows)
 
 
@@ -164,7 +164,7 @@ def _claims_of_2026() -> str:
             value = _change(row) if "change" in claims else _difference(row)
             side = str(row["remark"]).partition(",")[0]
             word = f"{row['verdict']}: {side}" if row["verdict"] == "reported" else row["verdict"]
-            rows.append([f"`{name}`", row["claim"], value, f"*{word}*"])
+            rows.append([f"`{name}`", for_readers(row["claim"]), value, f"*{word}*"])
     return table(["notebook", "compared", "found", "verdict"], rows)
 
 

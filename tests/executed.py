@@ -74,7 +74,7 @@ def fill(profile="smoke"):
             cell("markdown", "Next: `fig4` for more, `table9` one day."),
         ],
     )
-    write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · And now?"), cell("code", "1 + 1")])
+    write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4's twin · And now?"), cell("code", "1 + 1")])
     fig, _ = plt.subplots(figsize=(2, 1))
     data = pd.DataFrame({"epoch": [1, 2], "value": [0.5, 0.25]})
     caption = "Values <b>at once</b> for K_A=3 | R=10. Profile smoke, 3 seeds, mean * standard deviation."

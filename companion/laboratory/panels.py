@@ -111,7 +111,7 @@ def _draw_history(rows: pd.DataFrame) -> Figure:
         shown = rows[rows["metric"].isin(names) & np.isfinite(rows["value"])]
         if len(shown):
             sns.lineplot(shown, x="epoch", y="value", hue="metric", style="split", errorbar=None, ax=ax)
-            ax.legend(fontsize=6)
+            ax.legend(fontsize=7)
             ax.set_yscale("log" if title in ("loss", "NC1") else "linear")
         ax.set(title=title, ylabel="")
     return fig

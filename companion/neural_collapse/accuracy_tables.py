@@ -129,7 +129,7 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
         ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
         shown[f"{label}, ours ± within [95 %]"] = ours
         shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
-    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "half")
+    shown["DEQ − ResNet-18 [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "half")
     shown["detectable"] = text("{:.1f}", "detectable")
     shown["printed difference"] = text("{:+.2f}", "printed_difference")
     return pd.DataFrame(shown | {name: table[name] for name in words.JUDGED})

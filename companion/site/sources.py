@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 import nclib
+from nclib.engine.experiments import MAIN_PAPER
 from nclib.publish import notebooks
 from nclib.system import paths
 
@@ -82,7 +83,7 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     for page in pages:
         _write(folder / f"{page.docname}.ipynb", json.dumps(shown(page)))
         if page.figure:
-            _thumbnail(page.figure, folder / _picture(page))
+            _thumbnail(page.figure, folder / f"thumbnails/{page.name}.png")
     text = (book / "index.md").read_text("utf-8")
     text = re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath('book/' + link[1])})", text)
     notes = [f"book/{note.stem}" for note in sorted((folder / "book").glob("*.md"))]
@@ -97,7 +98,9 @@ def front(pages: list[Page], notes: list[str]) -> list[str]:
         own = [page for page in pages if page.name.startswith(f"{part}/")]
         cards = "\n".join(_card(page) for page in own if page.figure)
         links = " · ".join(f"[{_short(page)}]({page.docname}.ipynb)" for page in own if not page.figure)
-        parts += [f"## {title}", f"::::{{grid}} 2 3 4 6\n:gutter: 1\n{cards}\n::::" * bool(cards), links]
+        shown = [f"::::{{grid}} 3 4 6 9\n:gutter: 1\n{cards}\n::::" * bool(cards), links]
+        main = part in (MAIN_PAPER, COURSE)
+        parts += [f"## {title}", *shown] if main else [f":::::{{dropdown}} {title}", *shown, ":::::"]
         lists.append(_toctree(title, [f"{_short(page)} <{page.docname}>" for page in own]))
     left = [name for name in notebooks.available() if name not in {page.name for page in pages}]
     fold = f":::{{dropdown}} {len(left)} notebooks are not drawn in these results\n"
@@ -110,19 +113,15 @@ def _toctree(caption: str, entries: list[str]) -> str:
 
 
 def _card(page: Page) -> str:
-    head = f":::{{grid-item-card}}\n:img-top: {_picture(page)}\n:img-alt: {_short(page)}"
+    head = f":::{{grid-item-card}}\n:img-top: thumbnails/{page.name}.png\n:img-alt: {_short(page)}"
     return f"{head}\n:link: {page.docname}\n:link-type: doc\n\n{_short(page)}\n:::"
-
-
-def _picture(page: Page) -> str:
-    return f"thumbnails/{page.name}.png"
 
 
 def _short(page: Page) -> str:
     """The title up to its first point, in letters that mean nothing to Markdown."""
     title = notebooks.title(notebooks.read_cells(page.file)) or page.name.partition("/")[2].replace("_", " ")
     head = title.partition(" · ")[0]
-    return re.sub(r"[^\w .,:&()?–-]", "", title if head.isdigit() else head)
+    return re.sub(r"[^\w .,:&()?'’–-]", "", title if head.isdigit() else head)
 
 
 def shown(page: Page) -> dict[str, Any]:

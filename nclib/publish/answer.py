@@ -45,9 +45,8 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Readable | None:
     shown = ranked[ranked["named"] | ~ranked.duplicated(["verdict", "scale"])][_SHOWN].head(_MOST_LINES)
     scales = [f"{scale} scale: {words.SCALES[scale]}" for scale in dict.fromkeys(claims["scale"]) if scale]
     for column in ("regenerated", "remark"):
-        shown[column] = [
-            textwrap.shorten(str(text), _MOST_LETTERS, placeholder=" …") for text in shown[column].fillna("")
-        ]
+        texts = shown[column].fillna("").astype(str)
+        shown[column] = [textwrap.shorten(text, _MOST_LETTERS, placeholder=" …") for text in texts]
     return readable(shown.mask(shown.eq("")).dropna(axis="columns", how="all"), note="; ".join(scales))
 
 

@@ -119,11 +119,9 @@ def _naming(table: pd.DataFrame, verdict: str | None) -> list[str]:
 
 def _label(column: str, value: Any) -> str:
     """A value as readers call it; what is empty in a table is read as a missing number."""
-    if value != value:
-        return ""
-    if column == "model":
-        return value.replace("_", " ")
-    return {"metric": LABELS, "dataset": TITLES}.get(column, {}).get(value, str(value))
+    text = "" if value != value else str(value)
+    named = {"metric": LABELS, "dataset": TITLES}.get(column, {})
+    return text.replace("_", " ") if column == "model" else named.get(value, text)
 
 
 def _regenerated(row: Mapping[str, Any]) -> str:

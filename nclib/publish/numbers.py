@@ -11,6 +11,7 @@ from nclib.system import paths
 from nclib.system.files import write_atomic
 
 SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.=-])-?\.?\d[\d.]*(?:e-\d+)?")
 _MARK = re.compile(r"<!--/?[nt](?::[\w-]+)?-->")
 
 
@@ -22,8 +23,15 @@ def table(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def minus(text: str) -> str:
-    """The text with a minus sign for each hyphen."""
-    return text.replace("-", "−")
+    """The text with a minus sign for the hyphen of each negative number and exponent, as in "−1e−06"; the hyphens of
+    words, names and dates stay, and so does ``lr=1e-4``, which one types.
+
+    Examples
+    --------
+    >>> minus("-0.4 (-1.6 to 0.8), 1e-06, run-3-a7, 2026-01-02, -p lr=1e-4")
+    '−0.4 (−1.6 to 0.8), 1e−06, run-3-a7, 2026-01-02, -p lr=1e-4'
+    """
+    return _NUMBER.sub(lambda number: number[0].replace("-", "−"), text)
 
 
 class SpanError(ValueError):
@@ -62,9 +70,8 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
             changed.append(name)
         return f"<!--{kind}:{name}-->{new}<!--/{kind}-->"
 
-    lone = [mark for span in SPAN.finditer(text) for mark in _MARK.findall(span[3])]
-    lone += _MARK.findall(SPAN.sub("", text))
-    if lone:
+    within = "".join(span[3] for span in SPAN.finditer(text))
+    if lone := _MARK.findall(within + SPAN.sub("", text)):
         raise SpanError(f"{page}: {lone[0]} has no partner; a span is <!--n:NAME-->…<!--/n-->")
     return SPAN.sub(filled, text), changed
 

@@ -1,21 +1,44 @@
 """Tables as people read them: the claim and its verdict first, in names that need no list."""
 
 import html
+import re
 from dataclasses import dataclass, field
 
 import pandas as pd
 
 from nclib.publish.claims import LABELS, VERDICT_COLUMNS
+from nclib.publish.numbers import minus
 
 NAMES = {"half": "± 95 %", "interval": "± 95 %", "arm_value": "DEQ", "deq": "DEQ", "explicit": "ResNet-18"}
 NAMES |= {"value": "the other", "model": "compared with", "detectable": "detectable difference"}
 NAMES |= {"lower_in": "lower in", "settings_found": "settings", "printed": "the paper", "regenerated": "found"}
 """Columns that readers call by another name."""
 
+_SAVED = {r"(?<=[−/] )explicit(?=$|[:,] (?!same))|^explicit$": "ResNet-18", "^deq$": "DEQ"}
+_SAVED |= {r"(?<!-)\bexplicit[ _]matched\b": "explicit, same cell", r"(?<!-)\bweight[ _]tied\b": "weight-tied"}
+_SAVED |= {r"(?<!-)\bexplicit[ _]flops\b": "explicit, same compute"}
+_SAVED |= {"NC1, class-balanced": "NC1, eq. 12, scatter averaged over classes"}
+_SAVED |= {"cosine among minority classes": "cos(w_j, w_k) of minority classes"}
+
 _WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R")
 _CLAIM = ("remedy", "arm", "printed", "claim", "metric", "quantity", "accuracy", "measure", "model", "split")
 _FIRST = (*_WHERE, *_CLAIM, *VERDICT_COLUMNS, "scale")
 _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command", "notebook", "runs")
+
+
+def for_readers(text: str) -> str:
+    """The text with the names of networks and metrics that pictures use for those in saved tables; ids stay.
+
+    Examples
+    --------
+    >>> for_readers("controls: NC1, class-balanced, DEQ − explicit matched")
+    'controls: NC1, eq. 12, scatter averaged over classes, DEQ − explicit, same cell'
+    >>> for_readers("DEQ / explicit: NC1"), for_readers("explicit layers, digits-explicit_matched-s0-3e1")
+    ('DEQ / ResNet-18: NC1', 'explicit layers, digits-explicit_matched-s0-3e1')
+    """
+    for saved, said in _SAVED.items():
+        text = re.sub(saved, said, text)
+    return text
 
 
 def claim_first(table: pd.DataFrame) -> pd.DataFrame:
@@ -26,9 +49,8 @@ def claim_first(table: pd.DataFrame) -> pd.DataFrame:
         found = ["" if pd.isna(a) else f"{a:.0f} of {b:.0f}" for a, b in counts]
         table = table.assign(settings_found=found)
     table = table.drop(columns=["id", "lead", "saved", "settings_planned"], errors="ignore")
-    first = [name for name in _FIRST if name in table]
-    last = [name for name in _LAST if name in table]
-    return table[[*first, *(name for name in table if name not in (*first, *last)), *last]]
+    order = [*_FIRST, *(name for name in table if name not in (*_FIRST, *_LAST)), *_LAST]
+    return table[[name for name in order if name in table]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +89,11 @@ def readable(table: pd.DataFrame, note: str = "") -> Readable:
          metric verdict  ± 95 %
     NC1, eq. 12   equal   0.123
     """
-    shown = claim_first(table)
-    if "metric" in shown:
-        shown = shown.assign(metric=shown["metric"].replace(LABELS))
-    if "model" in shown:
-        shown = shown.assign(model=shown["model"].str.replace("_", " "))
-    numbers = shown.select_dtypes("floating").columns
-    texts = {name: ["" if pd.isna(value) else f"{value:.3g}" for value in shown[name]] for name in numbers}
-    return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES), note)
+    shown = claim_first(table).replace({"metric": LABELS})
+    return Readable(shown.map(_text).rename(columns=NAMES), note)
+
+
+def _text(value: object) -> object:
+    if isinstance(value, str):
+        return minus(for_readers(value))
+    return "" if pd.isna(value) else minus(f"{value:.3g}") if isinstance(value, float) else value

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator
 
+from nclib.publish.numbers import minus
 from nclib.publish.plotting.style import GROUP_STYLE, METHOD_STYLE, MODEL_STYLE, SPLIT_LINE, Style, plain_log, styles_of
 
 _MARKS_PER_CURVE = 5
@@ -70,7 +71,8 @@ def curves(
     if len(printed):
         _draw_printed(ax, printed)
     if printed_range is not None:
-        _draw_printed_range(ax, *printed_range)
+        look = {"marker": "_", "color": "0.6", "label": "paper, CIFAR-10: first to last tick of its axis", "zorder": 1}
+        ax.plot([1.0, 1.0], printed_range, transform=ax.get_yaxis_transform(), clip_on=False, **look)
     return ax
 
 
@@ -103,7 +105,7 @@ def sweep(
     if log:
         plain_log(ax)
     ax.set(xscale="log" if log_across else "linear", xlabel=across, ylabel=label)
-    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    ax.xaxis.set_major_formatter(lambda x, _: minus(f"{x:g}"))
     if rows["at"].max() < 1:
         ax.invert_xaxis()
     return ax
@@ -152,9 +154,8 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
     for ax in axes:
         for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
-    for heading in ("method", "group", "split"):  # of seaborn
-        entries.pop(heading, None)
-    entries = {text: entries[text] for text in sorted(entries, key=lambda text: text.startswith("paper"))}
+    texts = [text for text in entries if text not in ("method", "group", "split")]  # headings of seaborn
+    entries = {text: entries[text] for text in sorted(texts, key=lambda text: text.startswith("paper"))}
     if ncols is None:
         fitting = max(1, int(fig.get_figwidth() / 1.35))  # inches that the longest name takes
         ncols = math.ceil(len(entries) / math.ceil(len(entries) / fitting))
@@ -225,12 +226,6 @@ def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) 
         marker = {"marker": style.marker, "markerfacecolor": "white", "markersize": 3.5, "elinewidth": 0.8}
         ax.plot([1.0, x], [value, value], color=style.colour, linewidth=0.6, **outside)
         ax.errorbar([x], [value], yerr=std, color=style.colour, **marker, **outside)
-        below = "top" if value == min(values) and len(values) > 1 else "bottom"
-        ax.text(right, value, f"{value:.4g}", color=style.colour, fontsize=6, va=below, **outside)
+        look = {"color": style.colour, "va": "top" if value == min(values) and len(values) > 1 else "bottom"}
+        ax.text(right, value, f"{value:.4g}", fontsize=7, **look, **outside)
     ax.plot([], [], label="paper, CIFAR-10: printed value", color="0.3", linewidth=0.6, marker="o", mfc="white")
-
-
-def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
-    """A grey bracket from low to high at the right edge."""
-    outside = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 1}  # x in axes, y in data
-    ax.plot([1.0, 1.0], [low, high], marker="_", color="0.6", label="paper, CIFAR-10: range of its axis", **outside)

@@ -8,6 +8,7 @@ import seaborn as sns
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
+from nclib.publish.numbers import minus
 from nclib.publish.plotting.style import Style, styles_of
 
 _HALO = [patheffects.withStroke(linewidth=1.8, foreground="white")]
@@ -48,7 +49,7 @@ def gram(
         beside, end = ax.inset_axes((1.04, 0, 0.05, 1)), "max" if high < 1 else "neither"
         bar = ax.figure.colorbar(ax.collections[0], beside, label="cosine", extend=end)
         bar.ax.set(frame_on=False, ylim=(low, high))  # the colours go on where no cosine is
-        bar.set_ticks([low, centre, high], labels=[f"{x:.2g}".replace("-", "−") for x in (low, centre, high)])
+        bar.set_ticks([low, centre, high], labels=[minus(f"{x:.2g}") for x in (low, centre, high)])
     return ax
 
 
@@ -79,10 +80,9 @@ def embedding(
         ax.scatter(*points[labels == k].T, color=[colours[classes.index(k)]], **look)
     for k in classes:
         name = str(k) if class_names is None else class_names[k]
-        weight = "bold" if k in minority else "normal"
-        style = {"fontsize": 7, "fontweight": weight, "ha": "center", "va": "bottom", "path_effects": _HALO}
+        style = {"fontsize": 7, "fontweight": "bold" if k in minority else "normal", "ha": "center", "va": "bottom"}
         place = np.median(points[labels == k], axis=0)
-        ax.annotate(name, place, (0, 4), textcoords="offset points", zorder=6, **style)
+        ax.annotate(name, place, (0, 4), textcoords="offset points", zorder=6, path_effects=_HALO, **style)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     if minority:
@@ -113,13 +113,11 @@ def forest(rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], mo
     for place, (model, style) in enumerate(styles.items()):
         chosen = rows if model is None else rows[rows["model"] == model]
         heights = np.array([names.index(name) for name in chosen["row"]]) + apart * (place - (len(styles) - 1) / 2)
-        ax.errorbar(
-            chosen["value"], heights, xerr=chosen["half"].fillna(0), fmt=style.marker, color=style.colour,
-            markersize=4, elinewidth=1, capsize=2, label=style.label or None,
-        )  # fmt: skip
+        look = {"fmt": style.marker, "color": style.colour, "markersize": 4, "elinewidth": 1, "capsize": 2}
+        ax.errorbar(chosen["value"], heights, xerr=chosen["half"].fillna(0), label=style.label or None, **look)
         for value, height, note in zip(chosen["value"], heights, chosen.get("note", ()), strict=False):
             above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
+            ax.annotate(note, (value, height), color="0.3", fontsize=7, path_effects=_HALO, **above)
     low, high = ax.get_xlim()
     if not models or low < 0 < high:
         ax.axvline(0, color="black", linestyle=":", linewidth=0.8, zorder=1)

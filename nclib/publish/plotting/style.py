@@ -1,14 +1,18 @@
 """The one style of all figures: widths, colours and markers, and what several kinds of picture share."""
 
 import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib as mpl
+import pandas as pd
 import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
+
+from nclib.publish.numbers import minus
 
 ONE_COLUMN = 3.25  # inches
 TWO_COLUMN = 6.75
@@ -41,30 +45,25 @@ GROUP_STYLE: dict[str, Style] = {
     "minority": Style(PALETTE[3], "X", "minority classes"),
 }
 SPLIT_LINE: dict[str, str] = {"test": "-", "train": "--"}
+_TICKS = {"labelsize": 7, "major.width": 0.6, "minor.width": 0.4}
 
 
 def use_style() -> None:
-    """Set the style of this project for all figures drawn from here on.
+    """Set the style of this project for all figures drawn from here on, and minus signs in the tables of a notebook.
 
     8 pt, seaborn's colour-blind palette, no frame at top and right, constrained layout.
     """
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, lambda rows: minus(rows._repr_html_()))
     mpl.rcParams.update(
         {
-            "font.size": 8,
-            "axes.titlesize": 8,
+            **dict.fromkeys(("font.size", "axes.titlesize"), 8),
             "axes.titlelocation": "left",
-            "xtick.labelsize": 7,
-            "ytick.labelsize": 7,
             "legend.fontsize": 7,
-            "legend.frameon": False,
+            **dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False),
             "axes.prop_cycle": cycler(color=PALETTE),
-            "axes.spines.top": False,
-            "axes.spines.right": False,
             "axes.linewidth": 0.6,
-            "xtick.major.width": 0.6,
-            "ytick.major.width": 0.6,
-            "xtick.minor.width": 0.4,
-            "ytick.minor.width": 0.4,
+            **{f"{axis}tick.{what}": points for axis in "xy" for what, points in _TICKS.items()},
             "lines.linewidth": 1.2,
             "lines.markersize": 3.5,
             "figure.figsize": (ONE_COLUMN, 2.4),
@@ -85,13 +84,13 @@ def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
     def plain(x: float, pos: int | None) -> str:  # 2 and 5 too on at most two decades, and all on the shortest axes
         low, high = sorted(ax.get_ylim())
         shown = "1" if high > 100 * low else "125" if high > 3 * low else "123456789"
-        return f"{x:g}" if f"{x:e}"[0] in shown else ""
+        return minus(f"{x:g}") if f"{x:e}"[0] in shown else ""
 
     ax.set_yscale("log", nonpositive="mask")
     ax.yaxis.set(major_formatter=plain, minor_formatter=plain)
     if len(sizes):
         ax.set_xscale("log")
-        ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        ax.set_xticks(sizes, [minus(f"{size:g}") for size in sizes])
         ax.xaxis.set_minor_locator(NullLocator())
     return ax
 

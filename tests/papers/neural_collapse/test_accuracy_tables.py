@@ -89,4 +89,4 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
     run = shown[(shown["verdict"] != "not run") & (shown["accuracy"] == "overall")].iloc[0]
     assert run[["data", "printed for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
     assert run["DEQ, printed"] == "46.09 ± 1.77" and run["printed difference"] == "+1.23"
-    assert run["DEQ − explicit [95 %]"] == "+0.00 [± 0.00]"
+    assert run["DEQ − ResNet-18 [95 %]"] == "+0.00 [± 0.00]"
