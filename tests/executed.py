@@ -25,9 +25,8 @@ def cell(kind, source, tags=(), outputs=()):
     return {"cell_type": kind, "id": f"c{abs(hash(source))}", "metadata": metadata, "source": source, **code}
 
 
-PICTURE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
-)
+# of one pixel
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 FORMULAS = r"""Inline $\lVert G\rVert_F$ and $\arg\max_k z_k$ and $\mathbb E[x]$ and $\Bigl(x\Bigr)^{-1}$, displayed

@@ -98,8 +98,9 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     record["facts"] = {**result.facts, **({"base": base} if base else {})}
     record["warnings"] = sorted({str(warning.message) for warning in caught})
     store.save(config, result, record, code)
-    for warning in caught:  # kept with the run, where nobody looks
-        if issubclass(warning.category, (DamageWarning, training.BackwardNotConverged)):
+    end = f"epoch {train.epochs}:" if isinstance(train, TrainConfig) else "no epoch"
+    for warning in caught:  # kept with the run, where nobody looks for lost work, or for a last epoch that went wrong
+        if issubclass(warning.category, DamageWarning) or str(warning.message).startswith(end):
             warnings.warn(warning.message, stacklevel=2)
 
 

@@ -219,7 +219,6 @@ REFUSED = {
 for name, rule in {
     "copied": lambda values: values,
     "copied and rounded": lambda values: values.map(lambda value: float(f"{value:.8g}")),
-    "copied with other bits": lambda values: np.nextafter(values, 0),
     "copied in single precision": lambda values: values.astype("float32").astype(float),
 }.items():
     REFUSED[f"one seed {name}"] = (copied(put=rule), "of deq have the same values: one run entered twice")

@@ -58,11 +58,8 @@ def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_i
         torch.testing.assert_close(h, full.reshape(len(h), 6, 6, 6).mean(axes))
     own = Net(lambda net, x: F.conv2d(x, net.weight), weight=nn.Parameter(torch.ones(8, 1, 7, 3)))
     tokens = nn.Sequential(nn.Conv2d(1, 40, 2, 2), nn.Flatten(2))  # (B, 40, 48), where another has (B, 40, 40)
-    for layer, x in (
-        (own, IMAGES),
-        (tokens, IMAGES[..., :10]),
-        (Net(lambda n, x: n.a(x).mT, a=nn.Linear(12, 7)), IMAGES[:, 0]),
-    ):
+    turned = Net(lambda net, x: net.a(x).mT, a=nn.Linear(12, 7))
+    for layer, x in ((own, IMAGES), (tokens, IMAGES[..., :10]), (turned, IMAGES[:, 0])):
         net = Net(lambda net, x: net.head(net.layer(x).flatten(1)[:, :10]), layer=layer, head=nn.Linear(10, K))
         with pytest.raises(ValueError, match=r"which may be .*: pass a function"):
             nc.features(net, batches(x), "layer")

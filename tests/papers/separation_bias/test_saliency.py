@@ -1,5 +1,7 @@
 """Grad-CAM of stored runs: measured where the scenes say the parts are, stored once."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from companion.separation_bias import saliency
 from companion.separation_bias.saliency import CamConfig
 from nclib import data
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.deq import BackwardNotConverged
 from nclib.engine import runs
 from nclib.engine.reference import load_run
 
@@ -34,7 +37,8 @@ def test_scenes_have_their_parts_where_they_are_said_to_be():
 @pytest.mark.parametrize("kind", ["explicit", "deq"])
 def test_a_look_is_a_stored_run(kind):
     config = CamConfig(base=_base(kind), examples=5)
-    frame = runs.ensure_runs([config]).set_index("metric")["value"]
+    with pytest.warns(BackwardNotConverged, match="epoch 1: ") if kind == "deq" else contextlib.nullcontext():
+        frame = runs.ensure_runs([config]).set_index("metric")["value"]
     assert {"accuracy", "blank", "coverage", "entropy", "on_digit", "on_cue"} <= set(frame.index)
     assert ({"residual", "residual_300", "accuracy_300", "steps"} <= set(frame.index)) == (kind == "deq")
     arrays = load_run(config).arrays
