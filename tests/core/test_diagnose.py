@@ -97,7 +97,7 @@ BAD = {
     "a random part": (lambda: nc.DEQ(Noisy(), nc.Anderson()), {"map", "converged"}),
     "rows mixed after the first": (lambda: nc.DEQ(lambda z, x: 0.1 * z.cumsum(0) + x, nc.Anderson()), {"map"}),
     "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - 1e-3 * z.mean(0)) + x, nc.Anderson()), {"map"}),  # by 0.04 %
-    "few backward steps": (lambda: nc.DEQ(TanhCell(2.0), nc.Broyden(1e-8), nc.Implicit(plain(1e-8, 1))), {"gradient"}),
+    "one product": (lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(plain(1e-8, 1))), {"gradient"}),
     "backward solve, slow": (
         lambda: nc.DEQ(lambda z, x: 0.95 * z.roll(1, 1) + x, nc.Broyden(1e-5, 99), nc.Implicit(plain(1e-5, 3))),
         {"gradient"},
