@@ -7,8 +7,7 @@ Expect accuracies a few images apart, and NC1 to fall far in both, NC2 and NC3 l
     python notebooks/nano.py            prints a table and draws nano.png
     python notebooks/nano.py --json     prints the metrics of the last epoch
 
-Read it from top to bottom: data, networks, solver, gradient, collapse, training. It does not need nclib, whose own run
-of this experiment has the same weights to the bit on the same machine (``tests/test_nano.py``).
+Read it from top to bottom. nclib, which it does not need, gets the same weights to the bit (``tests/test_nano.py``).
 """
 
 import argparse
@@ -167,8 +166,8 @@ def solve(f, start, args, leave):
     """Broyden's method for z = f(z, *args), for every row of a batch by itself.
 
     It looks for a zero of r(z) = f(z) − z by quasi-Newton steps s = −B⁻¹ r. B estimates the Jacobian of r: it begins as
-    −I, so that the first step is z ← f(z), and becomes B₊ = B + r₊ sᵀ/‖s‖², which maps the step s to r₊ − r. Sherman &
-    Morrison: B₊⁻¹ = (I + s₊ sᵀ/‖s‖²) B⁻¹, where s₊ = −B₊⁻¹ r₊ is the next step (Kelley 1995, section 7.3). s₊ stands on
+    −I, so that the first step is z ← f(z), and becomes B₊ = B + r₊ sᵀ/‖s‖², which maps the step s to r₊ − r. So B₊⁻¹B =
+    I − B₊⁻¹r₊ sᵀ/‖s‖² = I + s₊ sᵀ/‖s‖², where s₊ = −B₊⁻¹ r₊ is the next step (Kelley 1995, section 7.3): s₊ stands on
     both sides, so solve for it: s₊ = w / (1 − p) with w = −B⁻¹ r₊ and p = sᵀw/‖s‖². B⁻¹ itself is never formed.
 
     A row is done when ‖f(z) − z‖ ≤ TOL ‖f(z)‖. It leaves the batch at once if ``leave``, otherwise whenever at most
@@ -225,7 +224,7 @@ def quasi_newton(steps, lower, k):
 
     w = −B⁻¹ r is r times the factors I + θ_j s_{j+1} s_jᵀ/‖s_j‖², j = 1, …, k − 1 in turn; θ_j is mostly 1 (below).
     Factor j adds a_j s_{j+1} to a vector v, a_j = θ_j s_j·v/‖s_j‖². So w = r + Σ_j a_j s_{j+1}: a_j is θ_j/‖s_j‖² times
-    s_j·r + Σ_{i<j} a_i s_j·s_{i+1}, and a = A (s_1·r, …, s_{k−1}·r), A lower triangular. Here ``newest`` is row k of A.
+    s_j·r + Σ_{i<j} a_i s_j·s_{i+1}, and a = A (s_1·r, …, s_{k−1}·r), A lower triangular.
     """
     if k == 0:
         return steps[:, 0]
@@ -239,6 +238,7 @@ def quasi_newton(steps, lower, k):
     gap = 1 - p
     pivot = gap.abs().clamp_min(0.1).copysign(gap)
     theta = torch.where(pivot == gap, 1, (1 - pivot) / p)
+    # Row k of A, for the next call: a_k by the same formula, with each a_i < k written as its row of A.
     newest[:, :-1] = torch.bmm(with_last[:, 1:].unsqueeze(1), known).squeeze(1)
     newest[:, -1] = 1
     newest *= theta / norm2

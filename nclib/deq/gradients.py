@@ -325,7 +325,7 @@ def _implicit(
     solution, (failed, *_), _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
     why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
-    why += "cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."
+    why += "cell contract more, or choose Phantom(). If few are meant, say so: Implicit(steps=...)."
     said = lambda: why.format(missed(solution, solver.tol, failed)) if failed and few is None else ""  # noqa: E731
     rule.record(unpacked(rule.parts, [], solution)[1], said)
     return (solution.value * scale).to(cotangent.dtype)
