@@ -25,7 +25,6 @@ def cell(kind, source, tags=(), outputs=()):
     return {"cell_type": kind, "id": f"c{abs(hash(source))}", "metadata": metadata, "source": source, **code}
 
 
-# of one pixel
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

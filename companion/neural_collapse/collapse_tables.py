@@ -26,7 +26,8 @@ BALANCED = (0, 1)
 # K_A and R of the settings with three seeds at R = 100.
 R100 = ((3, 100), (5, 100), (7, 100))
 R10 = ((3, 10),)
-GROUPS = {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+GROUPS = {f"ka{k_a}": ((k_a, ratio),) for k_a, ratio in R100}
+GROUPS |= {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
 # Settings with three seeds, as tables of verdicts list them.
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
 # The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2.

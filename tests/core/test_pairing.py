@@ -296,9 +296,11 @@ def test_few_values_may_be_equal_by_chance():
     near = copied(put=lambda values: values * (1 - 3e-6))
     assert len(pairs(near(study()), "nc1").table) == 3, "one number may be near another by chance, three are not"
     curve = stack(*(study(ratio=n / 20).assign(epoch=n) for n in range(1, 13)))
-    end = curve["epoch"].map({12: 1.01}).fillna(1)
-    one_moved = copied(put=lambda values: values * end[values.index])(curve)
-    for twice_there in (near(curve), one_moved, both_deq(curve), both_deq(curve, 1.01)):
+    one_moved = copied(put=lambda values: values * curve["epoch"].map({12: 1.01}).fillna(1)[values.index])(curve)
+    nc1 = curve[curve["metric"] == "nc1"]
+    more = both_deq(stack(curve, *(nc1.assign(metric=f"nc{k}", value=nc1["value"] / k) for k in (2, 3, 4))))
+    judged = more.assign(value=more["value"].where((more["metric"] != "nc1") | only(more), 1.1 * more["value"]))
+    for twice_there in (near(curve), one_moved, both_deq(curve), both_deq(curve, 1.01), judged):
         with pytest.raises(ValueError, match="entered twice"):
             pairs(twice_there, "nc1")
 
