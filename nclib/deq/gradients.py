@@ -326,7 +326,8 @@ def _implicit(
 
     why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
     why += "cell contract more, or choose Phantom(). If few are meant, say so: Implicit(steps=...)."
-    said = lambda: why.format(missed(solution, solver.tol, failed)) if failed and few is None else ""  # noqa: E731
+    told = failed and few is None  # unless the loss overflowed, as where a GradScaler looks for its scale
+    said = lambda: why.format(missed(solution, solver.tol, failed)) if told and cotangent.isfinite().all() else ""  # noqa: E731
     rule.record(unpacked(rule.parts, [], solution)[1], said)
     return (solution.value * scale).to(cotangent.dtype)
 

@@ -68,10 +68,11 @@ class DEQ(nn.Module, Generic[Returned]):
         or any callable whose leaves may require gradients. Rows that are solved leave the batch and others take their
         places, so it must not close over tensors of the batch: masks and further conditions go into ``args``. A tensor
         that all rows share, such as a causal mask, belongs to the cell: as a buffer (``register_buffer``), or closed
-        over. A module may also be called by torch.func.functional_call; what it uses must stand among its parameters,
-        its buffers and its arguments, or the call or the backward pass raises RuntimeError. A hook on a leaf of a plain
-        callable runs twice, within the layer and on the sum, and one that the first row does not use is refused in the
-        backward pass: give such a cell as a module.
+        over. A module may be copied, and called by torch.func.functional_call; what it uses must stand among its
+        parameters, its buffers and its arguments, or the call or the backward pass raises RuntimeError. A plain
+        callable may not: a copy computes with what the original closes over. A hook on a leaf of a plain callable runs
+        twice, within the layer and on the sum, and one that the first row does not use is refused in the backward pass:
+        give such a cell as a module.
     solver : see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20
         evaluations.
     gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``, ``Reversible``. The last two take a

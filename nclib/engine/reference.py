@@ -157,7 +157,8 @@ def finished(runs: Iterable[str]) -> list[str]:
 def load_run(config: StoredConfig | str) -> StoredRun:
     """A finished run from the run store or, where it is not there, from the reference results.
 
-    Its tables, arrays and provenance are read and checked when they are first asked for.
+    Its tables, arrays and provenance are read and checked when they are first asked for. Arrays of a reference run are
+    an extract: features of some samples, in half precision.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 import math
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
@@ -61,6 +62,11 @@ class Reader:
         """Around ``batches``: evaluation mode, hooks and failures that are counted; afterwards all is as before."""
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
+            for holder in {
+                self._place(name)[0] for names in self.names_of.values() if len(names) > 1 for name in names
+            }:
+                handles.enter_context(holder.register_forward_pre_hook(self._starts))
+                handles.enter_context(holder.register_forward_hook(self._ends, always_call=True))
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
             entered = [name.removesuffix(".input") for name in self.pools.keys() - self.modules.keys()]
@@ -94,7 +100,10 @@ class Reader:
     def _run(self, inputs: Any, size: int, drop: int | None = None) -> Any:
         self.size = size
         self.calls = {}  # of layers that may be the classifier, each call: input, output, ``given`` until then
-        self.given = {}  # features by (module, "" or ".input", call), in the order of the calls
+        self.given: dict[str, Tensor] = {}  # features by layer, in the order of the calls
+        self.ran: set[nn.Module] = set()
+        self.lent: set[str] = set()  # layers that were called under another name of theirs alone
+        self.running: list[tuple] = []  # what holds modules of several names, and how often it has called each
         return _forward(self.model, inputs, drop)
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
@@ -103,23 +112,61 @@ class Reader:
             given = next(tensors((*args, *kwargs.values()))).detach().clone()  # a later layer may work in place
             self.calls[name] = [*self.calls.pop(name, ()), (given, output.detach().clone(), dict(self.given))]
 
+    def _place(self, name: str) -> tuple[nn.Module, str]:
+        """The module that holds one by this name, and the name there."""
+        holder, _, own = name.rpartition(".")
+        return self.modules[holder], own
+
+    def _starts(self, holder: nn.Module, args: tuple) -> None:
+        self.running.append((holder, Counter()))
+
+    def _ends(self, holder: nn.Module, args: tuple, value: Any) -> None:
+        self.running.pop()
+
+    def _called_as(self, module: nn.Module, end: str) -> list[str]:
+        """The names of a module in the place from which it is called: the innermost running module that holds it, and
+        there, in an ``nn.Sequential``, the next place in turn. None where that cannot be told."""
+        names = self.names_of[module]
+        if len(names) == 1:
+            return names
+        for holder, turns in reversed(self.running):
+            if here := {name: own for name in names for at, own in [self._place(name)] if at is holder}:
+                places, turn = list(dict.fromkeys(here.values())), turns[module, end]
+                turns[module, end] += 1
+                if len(places) > 1 and (turn or isinstance(holder, nn.Sequential)):
+                    places = places[turn : turn + 1] if isinstance(holder, nn.Sequential) else []
+                return [name for name, own in here.items() if own in places]
+        return []
+
     def _keep(self, end: str, module: nn.Module, args: tuple, value: Any) -> None:
-        """Keep what a module returned or, end=".input", was given. Of a module with one name the last call is kept, of
-        others each call, under the pooling of the name that it may get."""
-        names = [f"{name}{end}" for name in self.names_of[module]]
-        call = 1 + sum(key[:2] == (module, end) for key in self.given) if len(names) > 1 else 1
-        name = next(name for name in names[call - 1 : call] + names if name in self.pools)
-        self.given[module, end, call] = None
-        if name in self.left:
-            return
-        try:
-            value = (*args, *value.values()) if end else value
-            self.given[module, end, call] = self._pooled(value, self.pools[name], name, module)
-        except ValueError as error:
-            if not self.found:
-                raise
-            self.left.add(name)  # what an earlier call gave too
-            warnings.warn(f"{error}. This layer is left out", stacklevel=2)
+        """Keep what a module returned or, end=".input", was given, under its name; of a named layer also where it is
+        called once, under another name of its own."""
+        self.ran.add(module)
+        names = self._called_as(module, end)
+        wanted = [f"{name}{end}" for name in names if f"{name}{end}" in self.pools]
+        self.lent -= set(wanted)
+        if not wanted and (not names or not self.found):
+            every = [f"{name}{end}" for name in self.names_of[module] if f"{name}{end}" in self.pools]
+            wanted = [name for name in every if name not in self.given or name in self.lent]
+            if not names or self.lent & set(wanted):
+                self._leave(every, f"layer {every[0]!r} is one module in several places, and calls do not tell which")
+                return
+            self.lent |= set(wanted)
+        given = (*args, *value.values()) if end else value
+        for name in wanted[:1] if self.found else wanted:
+            try:
+                if name not in self.left:
+                    self.given[name] = self._pooled(given, self.pools[name], name, module)
+            except ValueError as error:
+                self._leave([name], str(error))
+
+    def _leave(self, names: list[str], why: str) -> None:
+        """Leave layers out that were found; refuse those that were named."""
+        if not self.found:
+            raise ValueError(why)
+        if not self.left >= set(names):
+            warnings.warn(f"{why}. This layer is left out", stacklevel=2)
+        self.left |= set(names)  # what an earlier call gave too
 
     def _pooled(self, value: Any, pool: Pool, name: str, module: nn.Module) -> Tensor:
         """(B, d) features of what a layer was given or returned, in memory of their own."""
@@ -234,7 +281,7 @@ class Reader:
         self.names = set(outputs if self.found or not self.pools else self.pools)
         if not self.names:
             raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
-        idle = [name for name in self.pools if (self.modules.get(name), "", 1) not in self.given]
+        idle = [name for name in self.pools if self.modules.get(name) not in self.ran]
         if self.found and idle and self.names == {f"{self.head}.input"}:
             warnings.warn(f"no block is called, as {', '.join(idle)} are not: name layers", stacklevel=2)
         if [x.ndim for x in call] == [2, 2] and not _is_linear(self.modules[self.head], *call):
@@ -250,19 +297,11 @@ class Reader:
             more = "name another with classifier=…, or None; of tokens, pass a pool that takes what the network reads"
             warnings.warn(f"{said}: {more}", stacklevel=2)
 
-    def _outputs(self, given: dict[tuple, Tensor | None]) -> dict[str, Tensor]:
+    def _outputs(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
         """What each layer had given when the classifier was called; of named layers also later, where found ones hold
-        the classifier, or work on its logits. A module that was called as often as it has names has one call under
-        each, and else the last one under all."""
+        the classifier, or work on its logits."""
         given = given if self.found else self.given | given
-        outputs, wanted = {}, self.pools.keys() - self.left
-        calls = {(module, end): call for module, end, call in given}  # how many: 1 of a module with one name
-        for (module, end, call), h in given.items():
-            names, count = self.names_of[module], calls[module, end]
-            here = names[call - 1 : call] if count == len(names) else names if call == count else []
-            here = [name + end for name in here if name + end in wanted and h is not None]
-            outputs |= dict.fromkeys(here[:1] if self.found else here, h)
-        return outputs
+        return {name: h for name, h in given.items() if name not in self.left}
 
     @contextmanager
     def _failures_told(self) -> Iterator[None]:

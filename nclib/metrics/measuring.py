@@ -138,8 +138,9 @@ def measure(
     "NAME.input".
 
     A classifier that is called several times in one forward pass is measured at the call whose output is returned, and
-    another module, such as a tied cell, at its last call before that; one that stands under several names and is called
-    as often, such as a single ReLU in an ``nn.Sequential``, at each call under one name. Of a tuple that a layer
+    another module, such as a tied cell, at its last call before that; one that stands in several places, such as a
+    single ReLU in an ``nn.Sequential``, at the call from each, and is left out where calls do not tell the place. Of a
+    tuple that a layer
     returns the first tensor is taken, of a mapping or dataclass ``last_hidden_state`` or else the first tensor. The
     logits are the field or key ``logits`` of what the network returns, or else what its classifier gave, or else the
     only tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels

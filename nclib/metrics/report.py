@@ -35,7 +35,7 @@ def nc_report(
     ``*_minority``: the classes of a block alone, as if they were the whole problem. Means and classifier rows
     are then centred at the block's own mean, because a face of a simplex ETF is a simplex ETF: perfect
     collapse has 0 in both blocks. Only ``nc4_ncc_mismatch_*`` compares with all class means. A block of one
-    class has NaN where pairs are needed. Σ_W of a block is class-balanced.
+    class has NaN where pairs are needed. Σ_W of a block is averaged over its samples.
 
     Of two classes, in all or in a block, the centred means form a simplex whatever the features are: there
     ``nc2_*`` of the means is NaN.

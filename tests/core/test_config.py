@@ -1,5 +1,4 @@
-"""Configurations: strict names and types, defaults that fill in, identities that do not depend on how a run was
-written."""
+"""Configurations: strict names and types, defaults, identities that do not depend on how a run was written."""
 
 import json
 import subprocess

@@ -227,6 +227,13 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
     for names in (None, "all", ["3", "1"], "3"):
         assert nc.measure(shared, batches(x), names).equals(nc.measure(own, batches(x), names)), names
     assert listed(nc.measure(shared, batches(x))) == ["1", "3", "6.input"]
+    parts = {"act": relu, "b": nn.ModuleList(nn.Sequential(layer, relu) for layer in linear[:2]), "head": linear[3]}
+    for last in (F.tanh, relu):  # kept as an attribute, too, and called there last or not at all
+        net = Net(lambda net, x, last=last: net.head(last(net.b[1](net.b[0](x)))), **parts)
+        for k in range(2):
+            torch.testing.assert_close(nc.features(net, batches(x), f"b.{k}.1").h, own[: 2 * k + 2](x).detach())
+    with pytest.raises(ValueError, match="layer 'act' is one module in several places, and calls do not tell which"):
+        nc.features(Net(lambda net, x: net.head(net.b[1](net.b[0](x))), **parts), batches(x), "act")
 
 
 def several(output):

@@ -1,7 +1,4 @@
-"""The course: its answers are right, and its numbers are computed.
-
-That the notebooks run, and what all notebooks have in common, is tested in ``test_notebooks``.
-"""
+"""The course: its answers are right, and its numbers are computed; that it runs is tested in ``test_notebooks``."""
 
 import ast
 import json

@@ -99,10 +99,7 @@ COLLECTIONS = ("quick", "cifar10-jpeg-lite", "cifar10-jpeg-lite-1000", "mnist-pn
 
 @pytest.fixture(scope="module")
 def equal():
-    """The classifiers of four reference collections beside themselves.
-
-    Named one by one: in other evidence the two arms may differ the other way round, and a planted swap would cancel.
-    """
+    """The classifiers of four reference collections beside themselves: in others a planted swap might cancel."""
     store = ReferenceStore(ROOT)
     named = [run for name in COLLECTIONS for run in json.loads((ROOT / name / "runs.json").read_text())]
     runs = [run for run in map(store.open, sorted(named)) if run.config["kind"] == "classifier"]
