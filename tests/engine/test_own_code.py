@@ -1,4 +1,4 @@
-"""A cell or network of the user's own: trained, stored and resumed like ours, never imported for a stored run's sake."""
+"""A cell or network of the user's own: trained, stored, resumed like ours, never imported for a stored run's sake."""
 
 import random
 import shutil
