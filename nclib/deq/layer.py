@@ -110,6 +110,10 @@ class DEQ(nn.Module, Generic[Returned]):
     rows are solved; the ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of
     ``Unrolled``, is never said to have failed: look at ``solution.residual``.
 
+    A sequence is one row: its tokens are solved together, so that with a causal or padding mask later and masked tokens
+    still move the others, by about the tolerance, through the coefficients of Anderson and Broyden and through when the
+    row stops. Only a fixed number of plain steps, as of ``Unrolled``, keeps them apart.
+
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
     In torch.compile(network) the graph breaks at the layer, whose solve runs eager unless its cell is compiled;
