@@ -368,6 +368,8 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
 
 def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; give tensors, as in args=(tensor,)")
         if tensor.dim() == 0 or len(tensor) != rows:
             found = f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows"
             raise ValueError(f"{found}. A mask that all rows share belongs to the cell: register_buffer('mask', mask)")

@@ -42,8 +42,9 @@ def test_a_state_of_another_shape_needs_its_start():
     assert z.shape == (2, 5) and gradcheck(lambda x: layer(x, torch.zeros(2, 5).double())[0], (x,))
     with pytest.raises((ValueError, RuntimeError)):
         layer(x)
-    with pytest.raises(TypeError, match=r"x is a tuple.*args=\(tensor,\)"):
-        layer((x, x), z0=x)
+    for given, more in (((x, x), ()), (x, (None,))):
+        with pytest.raises(TypeError, match=r"(x is a tuple|args.0. is a NoneType); give .*args=\(tensor,\)"):
+            layer(given, z0=x, args=more)
 
 
 def masked(a):
