@@ -374,7 +374,7 @@ def memory(batch: int = 32, channels: int = 64) -> list[Figure]:
         figures.append(
             Figure(
                 "memory",
-                "saved by an implicit step / by one cell evaluation",
+                "kept for backward, an implicit step / one cell evaluation",
                 f"{steps} solver steps",
                 value,
                 value,

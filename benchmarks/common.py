@@ -129,7 +129,7 @@ def draw(folder: Path) -> None:
     right = 1.1 * max(1, (frame.high / frame.target).max())
     ax.set(xlim=(0, right), ylim=(-0.7, len(frame) - 0.3), xlabel="measured / target (left of the line: met)")
     ax.set_yticks(range(len(frame)), [_label(row.part, row.what, row.case) for row in frame.itertuples()])
-    fig.savefig(folder / "core.png", dpi=300, metadata={"Software": None})
+    fig.savefig(folder / "core.png", dpi=150, metadata={"Software": None})
     plt.close(fig)
 
 

@@ -167,8 +167,8 @@ def solve(f, start, args, leave):
 
     It looks for a zero of r(z) = f(z) − z by quasi-Newton steps s = −B⁻¹ r. B estimates the Jacobian of r: it begins as
     −I, so that the first step is z ← f(z), and becomes B₊ = B + r₊ sᵀ/‖s‖², which maps the step s to r₊ − r. So B₊⁻¹B =
-    I − B₊⁻¹r₊ sᵀ/‖s‖² = I + s₊ sᵀ/‖s‖², where s₊ = −B₊⁻¹ r₊ is the next step (Kelley 1995, section 7.3): s₊ stands on
-    both sides, so solve for it: s₊ = w / (1 − p) with w = −B⁻¹ r₊ and p = sᵀw/‖s‖². B⁻¹ itself is never formed.
+    I − B₊⁻¹r₊ sᵀ/‖s‖² = I + s₊ sᵀ/‖s‖², where s₊ = −B₊⁻¹ r₊ is the next step (Kelley 1995, section 7.3). Applied to
+    w = −B⁻¹ r₊ this says s₊ = w + p s₊ with p = sᵀw/‖s‖², so s₊ = w / (1 − p). B⁻¹ itself is never formed.
 
     A row is done when ‖f(z) − z‖ ≤ TOL ‖f(z)‖. It leaves the batch at once if ``leave``, otherwise whenever at most
     half of the rows are left. Returns the best z of each row and its relative residual.
@@ -238,7 +238,7 @@ def quasi_newton(steps, lower, k):
     gap = 1 - p
     pivot = gap.abs().clamp_min(0.1).copysign(gap)
     theta = torch.where(pivot == gap, 1, (1 - pivot) / p)
-    # Row k of A, for the next call: a_k by the same formula, with each a_i < k written as its row of A.
+    # Row k of A, for the next call: a_k by the same formula, with each a_i, i < k, written as its row of A.
     newest[:, :-1] = torch.bmm(with_last[:, 1:].unsqueeze(1), known).squeeze(1)
     newest[:, -1] = 1
     newest *= theta / norm2
@@ -297,7 +297,7 @@ def collapse(h, labels, w):
     """Metrics of neural collapse from features h (N, d), labels (N,) and classifier rows w (K, d), in float64.
 
     NC1: the features of a class become one point. NC2: their means, equally long, are as far apart as can be.
-    NC3: the classifier's rows become those means. 0 is full collapse; in (13) and (14) only if the means sum to zero.
+    NC3: the classifier's rows become those means. 0 is full collapse, in the paper's (13) and (14) if means sum to 0.
     """
     h, w = h.double(), w.double()
     means = torch.stack([h[labels == k].mean(0) for k in range(CLASSES)])
