@@ -82,7 +82,8 @@ def embedding(
         name = str(k) if class_names is None else class_names[k]
         style = {"fontsize": 7, "fontweight": "bold" if k in minority else "normal", "ha": "center", "va": "bottom"}
         place = np.median(points[labels == k], axis=0)
-        ax.annotate(name, place, (0, 4), textcoords="offset points", zorder=6, path_effects=_HALO, **style)
+        for order, halo in ((5, _HALO), (6, None)):  # no halo over the name of another class
+            ax.annotate(name, place, (0, 4), textcoords="offset points", zorder=order, path_effects=halo, **style)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     if minority:
