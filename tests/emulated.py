@@ -1,8 +1,7 @@
 """A CUDA device that is none: tensors that say "cuda:0", compute on the CPU, and keep a list of what would wait.
 
-It shows on any machine what a GPU would refuse (tensors of two devices in one operation, operations without a
-deterministic implementation where one is asked for) and what would make the host wait for it. It says nothing about
-speed, about the results of CUDA's kernels, or about bfloat16, since autocast does not reach it.
+It shows on any machine what a GPU would refuse (tensors of two devices, operations that are not deterministic) and what
+would make the host wait for it; nothing about speed, the results of CUDA's kernels, or autocast, which passes it by.
 """
 
 from collections.abc import Iterator
@@ -136,10 +135,7 @@ def _pin_memory(tensor: Tensor, device: object = None) -> Tensor:
 
 @contextmanager
 def device(patch) -> Iterator[list[str]]:
-    """Within the block "cuda" is the emulated device; yields the list of what made the host wait, in order.
-
-    patch: pytest's monkeypatch, which puts PyTorch back afterwards.
-    """
+    """Within the block "cuda" is the emulated device; yields the list of what made the host wait, in order."""
     waits: list[str] = []
     with patch.context() as within:
         within.setattr(torch.cuda, "_lazy_init", lambda: None)

@@ -1,7 +1,5 @@
-"""Faults for trainings in processes of their own, from a warm fork server: a child starts in 50 ms, not in 5 s.
-
-A life is one attempt to train a run. It notes in a journal what it does, and ends where it is told to.
-"""
+"""Faults for trainings in processes of their own. A life is one attempt to train a run: it notes in a journal what it
+does, and ends where it is told to. Children start from a warm fork server, in 50 ms and not in 5 s."""
 
 import dataclasses
 import json
@@ -162,10 +160,8 @@ def train_grid(
     configs: Sequence[StoredConfig], root: Path, folder: Path, kills: Sequence[tuple[str, Kill]] = ()
 ) -> tuple[int, set[str]]:
     """Train a grid, killing lives of each run as planned, until all are stored; returns how many were killed, and the
-    runs of which no life began anew after a checkpoint was there. A kill that comes too late is lost.
-
-    folder: for the journals, one a run.
-    """
+    runs of which no life began anew after a checkpoint was there. A kill that comes too late is lost. The folder is for
+    the journals, one a run."""
     folder.mkdir(parents=True, exist_ok=True)
     store, delivered, sound = RunStore(root), 0, set()
     for config in configs:

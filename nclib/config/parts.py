@@ -107,7 +107,7 @@ class DataConfig(Config):
     imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (from n_A down
         to n_A/R)
     num_majority : K_A, the real number of majority classes; for "step" only
-    ratio : R = n_A/n_B ≥ 1
+    ratio : R = n_A/n_B ≥ 1; n_B is at least 1, so that classes of fewer than R images have a smaller ratio
     majority : which classes are majority, "first" (as in the paper) or "random" (seeded); left out: "random" for
         digit_pairs, whose first classes share their left digit, "first" for the others
     n_max : images of the largest classes, n_A; left out: as many as the smallest class has

@@ -193,9 +193,9 @@ def jacobian_frobenius_sq(
     """
     recorded = torch.is_grad_enabled()
     fz, z = _linearise(f, z, detach=False, num_probes=num_probes)
-    total = z.new_zeros(len(z))
+    total = z.new_zeros(len(z), dtype=torch.promote_types(z.dtype, torch.float32))
     for _ in range(num_probes):
         signs = torch.randint(0, 2, z.shape, device=z.device, generator=generator)
         w = vjp(fz, z, (2 * signs - 1).to(z.dtype), create_graph=recorded)
-        total = total + flat_rows(w).square().sum(1)
+        total = total + flat_rows(w).to(total.dtype).square().sum(1)
     return total / num_probes

@@ -67,9 +67,9 @@ def measure(
         every block, see Notes; "all" the output of every single layer in place of the blocks.
     num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
-        of (B, T, D); which of them it is, Notes say. "cls" takes the first token of (B, T, D) and is "mean" elsewhere,
-        "flatten" keeps all numbers, a function takes the output and returns (B, d). With layers=None the function is
-        given feature maps alone: what is (B, d) already stays as it is.
+        of (B, T, D), padding too: which of them it is, Notes say. "cls" takes the first token of (B, T, D) and is
+        "mean" elsewhere, "flatten" keeps all numbers, a function takes the output and returns (B, d). With layers=None
+        the function is given feature maps alone: what is (B, d) already stays as it is.
     per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers. Then
         ``table.pivot(index=["metric", "class"], columns="layer", values="value")`` has them all, and
         ``table[table["class"].isna()]`` is the table without them.

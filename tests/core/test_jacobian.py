@@ -72,6 +72,11 @@ def test_jacobian_frobenius_norm():
         jacobian_frobenius_sq(torch.cos, z, 0)
 
 
+def test_probes_are_summed_in_single_precision():
+    found = jacobian_frobenius_sq(lambda z: 0.5 * z, torch.zeros(1, 4, dtype=torch.bfloat16), num_probes=600)
+    assert found.item() == 1 and found.dtype == torch.float32
+
+
 def test_the_jacobian_norm_is_a_differentiable_regulariser():
     cell, x = TanhCell(), random(3, 4)
 

@@ -267,6 +267,7 @@ def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_cla
 def test_a_classifier_of_the_last_token_is_told_unless_the_pool_takes_it():
     torch.manual_seed(0)
     net, tokens = Net(lambda net, x: net.h(net.b(x))[:, -1], b=nn.Linear(8, 8), h=nn.Linear(8, K)), normal(60, 5, 8)
+    tokens = tokens + 9 * tokens[:, :1]  # whose mean has the class of the last one
     with pytest.warns(UserWarning, match="does not follow.*of tokens, pass a pool that takes what the network reads"):
         nc.measure(net, batches(tokens), classifier="h")
     nc.measure(net, batches(tokens), pool=lambda h: h[:, -1], classifier="h")
@@ -319,8 +320,10 @@ def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
     for output in (lambda a, b: a, lambda a, b: (a, b), lambda a, b: {"early": [b], "logits": a}, lambda a, b: a + b):
         parts = {"body": nn.Linear(8, 16), "head": nn.Linear(16, K)}
         net = Net(lambda net, x, out=output: out(net.head(net.body(x)), net.head(net.body(x + 1))), **parts)
-        if output(1, 1) == 2:
-            with pytest.raises(ValueError, match=r"'head' is called 2 times.*: pass classifier=None"):
+        if output(1, 1) in (2, (1, 1)):
+            with pytest.raises(
+                ValueError, match=r"'head' is called 2 times.*: pass classifier=None|several calls of 'he"
+            ):
                 nc.measure(net, batches(x))
             continue
         h, table = net.body(x).detach(), nc.measure(net, batches(x))
