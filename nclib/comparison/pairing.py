@@ -143,17 +143,17 @@ def pairs(
         A `ValueError`: where a value to be judged is not a number or has no logarithm, a training accuracy is text, or
         a network has no value at all.
     ValueError
-        For runs that cannot be compared; the sentence says which and why. The rules: epochs of the
-        metric and seeds are whole numbers from 0. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting has the same
-        seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
-        profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
-        other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
-        network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. Every run
-        of both networks has the metric: leave out those that cannot have it, as balanced ones for minority classes.
-        No run stands under a second network, seed, setting or data set. Seen are: within a network half of a run's
-        values equal to five digits, or all accuracies, three of them different, where there is nothing else; across
-        networks nine tenths, with three different values beside accuracies; run ids of `nclib.ensure_runs` that say
-        another seed. Other epochs or settings of a run, under made-up ids, are not.
+        For runs that cannot be compared; the sentence says which and why. The rules: epochs of the metric and seeds are
+        whole numbers from 0. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting
+        has the same seeds, of both networks. All runs are alike in every other column: version of the data, width,
+        epochs, rate, profile, whatever the frame knows, and in the epochs judged. What only one network has may be
+        missing in the other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as
+        ``model.solver.tol``, are a network's own, width, feature norm and head apart; columns ``data.…`` may differ
+        between data sets. Every run of both networks has the metric: leave out those that cannot have it, as balanced
+        ones for minority classes. No run stands under a second network, seed, setting or data set. Seen are: within a
+        network half of a run's values equal to five digits, or all accuracies, three of them different, where there is
+        nothing else; across networks nine tenths, with three different values beside accuracies; run ids of
+        `nclib.ensure_runs` that say another seed. Other epochs or settings of a run, under made-up ids, are not.
 
     Examples
     --------
