@@ -72,9 +72,8 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert "parameters" in cells[1]["metadata"]["tags"]
     declared = parameters(notebooks.source(name))
     trained = name in experiments.known()  # the others compute all they show
-    shared = set(profiles.OVERRIDES) - {"inputs", "cell"}  # of the fully connected networks, and of one's own cell
-    if name in NO_IMAGES:
-        shared = {"profile", "seeds", "train"}
+    of_images = set(profiles.OVERRIDES) - {"inputs", "cell"}  # of the fully connected networks, and of one's own cell
+    shared = {"profile", "seeds", "train"} if name in NO_IMAGES else of_images
     if name in ONE_SEED:
         shared -= {"seeds"}
     if name == "neural_collapse/recipes":
@@ -129,6 +128,7 @@ def strange_verdicts(table):
     ]
 
 
+@pytest.mark.filterwarnings("ignore:epoch .* of the backward passes")  # few steps are taken
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])
 def test_runs_in_smoke_size(name, shared, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(shared / "results"))  # one for all notebooks, which share runs
