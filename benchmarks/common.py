@@ -1,4 +1,4 @@
-"""What the measurements share: ratios taken in one run, peers that may be missing, files and the picture."""
+"""What the measurements share: ratios taken in one run, peers that may be missing, and files."""
 
 import importlib
 import importlib.metadata
@@ -8,14 +8,11 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from nclib.publish import plotting
 from nclib.system import paths, provenance
 
 REPEATS = 7
@@ -81,7 +78,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float,
 
 
 def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, Any], started: float) -> pd.DataFrame:
-    """Print the figures; unless quick, write them to results/reference/bench/ and draw the picture anew."""
+    """Print the figures; unless quick, write them to results/reference/bench/."""
     frame = pd.DataFrame([figure._asdict() | {"met": figure.met} for figure in figures])
     for figure in figures:
         goal = "" if figure.target is None else f"  ≤ {figure.target:g} {'met' if figure.met else 'MISSED'}"
@@ -99,7 +96,6 @@ def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, A
     }
     frame.assign(**circumstances(record)).to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    draw(folder)
     return frame
 
 
@@ -111,31 +107,6 @@ def circumstances(record: dict[str, Any]) -> dict[str, Any]:
         "machine": f"{record['cpu']}, {record['cores']} cores",
         "versions": ", ".join(f"{package} {version}" for package, version in versions.items() if version),
     }
-
-
-def draw(folder: Path) -> None:
-    """One picture of every cost that has a target, as a multiple of that target."""
-    frames = [pd.read_csv(file) for file in sorted(folder.glob("*.csv"))]
-    frame = pd.concat(frames).dropna(subset="target").query("part != 'truth'").iloc[::-1].reset_index(drop=True)
-    plotting.use_style()
-    fig, ax = plt.subplots(figsize=(plotting.TWO_COLUMN, 0.6 + 0.17 * len(frame)))
-    for y, row in frame.iterrows():
-        look, part = {"color": "0.3" if row.met else "C3"}, row[["low", "high", "ratio"]] / row.target
-        ax.plot([part.low, part.high], [y, y], linewidth=0.8, **look)
-        ax.plot(part.ratio, y, "o" if row.met else "X", clip_on=False, **look)
-        ax.annotate(f"{row.ratio:.3g} of {row.target:.3g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=7,
-                    va="center", annotation_clip=False)  # fmt: skip
-    ax.axvline(1, color="black", linestyle=":", linewidth=0.8)
-    right = 1.1 * max(1, (frame.high / frame.target).max())
-    ax.set(xlim=(0, right), ylim=(-0.7, len(frame) - 0.3), xlabel="measured / target (left of the line: met)")
-    ax.set_yticks(range(len(frame)), [_label(row.part, row.what, row.case) for row in frame.itertuples()])
-    fig.savefig(folder / "core.png", dpi=150, metadata={"Software": None})
-    plt.close(fig)
-
-
-def _label(part: str, what: str, case: str) -> str:
-    named = part not in ("overhead", "memory", "training", "NC report")
-    return f"{part}: {what}, {case}".removeprefix("" if named else f"{part}: ").replace(" 1e-", " 1e−")
 
 
 def _version(name: str) -> str | None:
