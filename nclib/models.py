@@ -19,7 +19,8 @@ import inspect
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -185,8 +186,9 @@ class OwnNetwork(Classifier):
 
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
         name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
-        if name == "" or linear.out_features != num_classes:
-            raise ConfigError(f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs")
+        if name == "" or linear.out_features != num_classes or "weight" not in linear._parameters:
+            said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
+            raise ConfigError(f"network {cfg.network} does not end in a {said}")
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
@@ -244,8 +246,9 @@ def forked(devices: Iterable[int] = ()) -> Iterator[None]:
         yield
 
 
-def seed_numpy(seed: int) -> None:
-    """And Python, for a user's code: ours draws from PyTorch and from generators of its own alone."""
+def seed_all(seed: int) -> None:
+    """PyTorch on the CPU, and for a user's code NumPy and Python: ours draws from PyTorch and generators of its own."""
+    torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
@@ -257,8 +260,7 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     taken = inspect.signature(made).parameters
     options = {option: value for option, value in options.items() if option in taken}
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
-    torch.default_generator.manual_seed(seed)
-    seed_numpy(seed)
+    seed_all(seed)
     try:
         module = made(*arguments, **options)
     except Exception as error:  # whatever that code raises
@@ -353,7 +355,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     Raises
     ------
     ConfigError
-        When what it returns has the wrong shape or type, or when it raises an error.
+        When what it returns has the wrong shape or type, when it has state that its state_dict does not have, or when
+        it raises an error.
     OwnCodeError
         When it cannot be imported.
     """
@@ -370,10 +373,10 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{cfg.own_code} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
-            if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width).eval(), x):
+            _check_state(model.train(), cfg.own_code, images)
+            if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
                 said = f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
                 raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
-            model.train()(images)
         except ConfigError:
             raise
         except Exception as error:  # whatever the user's code raises
@@ -382,16 +385,47 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
-    """Whether a network gives what it gives taken apart, also once its parameters have moved: what follows the last
-    Linear may do nothing at first."""
+    """Whether a network gives in both modes what it gives taken apart, also once its parameters have moved: what
+    follows the last Linear may do nothing at first."""
     own = dict(model.encoder.named_parameters())
     own |= {f"{model.last}.{name}": parameter for name, parameter in model.classifier.named_parameters()}
-    same = torch.allclose(network(x), model.classifier(model.encoder(x)), atol=1e-4)
+    same = _same(model, network, x)
     for name, parameter in network.named_parameters():
         change = 0.1 * torch.randn_like(parameter) * (parameter.abs() + 0.1)
         parameter += change
         own[name] += change
-    return same and torch.allclose(network(x), model.classifier(model.encoder(x)), atol=1e-4, equal_nan=True)
+    return same and _same(model, network, x)
+
+
+def _same(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
+    def given(module: nn.Module, training: bool) -> Any:
+        seed_all(0)
+        return module.train(training)(x)
+
+    pairs = [(given(network, mode), given(model, mode).logits) for mode in (False, True)]
+    return all(torch.allclose(*pair, atol=1e-4, equal_nan=True) for pair in pairs)
+
+
+def _check_state(model: Classifier, name: str, images: Tensor) -> None:
+    """Refuse state that a checkpoint would lose: with the same state_dict and random state, a second training step must
+    give the same logits, numbers and tensors."""
+    state, seen = deepcopy(model.state_dict()), []
+    if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
+        raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
+    for _ in range(2):
+        seed_all(0)
+        seen.append({"its output": model(images).logits} | _kept(model))
+        model.load_state_dict(state)
+    if odd := [key for key, value in seen[1].items() if not torch.equal(value, seen[0].get(key, value))]:
+        said = f"{odd[0]} follows in training from what its state_dict has not, which a restart would lose"
+        raise ConfigError(f"{name}: {said}: use register_buffer")
+
+
+def _kept(model: nn.Module) -> dict[str, Tensor]:
+    """The numbers and tensors that its modules keep."""
+    kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
+    kept |= dict(model.named_buffers())
+    return {key: torch.as_tensor(x).clone() for key, x in kept.items() if isinstance(x, (int, float, Tensor))}
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -248,7 +248,7 @@ class _Trainer:
         tally, steps = _Tally(self.device), len(self.train_batches)
         seed = 1_000_003 * self.config.seed + epoch  # of what a network of the user's own draws
         torch.manual_seed(seed)
-        models.seed_numpy(seed)
+        models.seed_all(seed)
         model.train()
         for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)

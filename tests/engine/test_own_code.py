@@ -62,6 +62,27 @@ class Scaled(nn.Sequential):
     def forward(self, x):
         return self.scale * super().forward(x)
 
+class Kept(nn.Sequential):
+    def __init__(self, does, last=lambda linear: linear):
+        super().__init__(nn.Flatten(), last(nn.Linear(64, 10)))
+        self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(()), persistent=False)
+    def forward(self, x):
+        more = self.does(self, x) if self.training else None
+        return super().forward(self.scale * x) * (more or 1)
+
+step = lambda *_: Kept(lambda net, x: setattr(net, "seen", net.seen + 1))
+mean = lambda *_: Kept(lambda net, x: setattr(net, "mean", net.mean + 1))
+flag = lambda *_: Kept(lambda net, x: net.seen or setattr(net, "seen", net.scale.data.copy_(x.std()) > 0))
+norm = lambda *_: Kept(lambda net, x: 1 / x.norm())
+spectral = lambda *_: Kept(lambda net, x: None, nn.utils.parametrizations.spectral_norm)
+
+class Extra(Kept):
+    def __init__(self, *_):
+        super().__init__(lambda net, x: None)
+    def get_extra_state(self):
+        return 1
+
 class Live(Cell):
     def __init__(self, channels):
         super().__init__(channels)
@@ -171,6 +192,15 @@ def test_a_configuration_read_back_looks_nothing_up(folder):
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: network("softmax"), "does not return what '1', its last torch.nn.Linear, gives"),
         (lambda: network("Scaled"), "does not return what '1', its last torch.nn.Linear, gives"),
+        (lambda: network("norm"), "does not return what '1', its last torch.nn.Linear, gives"),
+        (
+            lambda: network("flag"),
+            "its output follows in training from what its state_dict has not.*: use register_buffer",
+        ),
+        (lambda: network("step"), "encoder.seen follows in training"),
+        (lambda: network("mean"), "encoder.mean follows in training"),
+        (lambda: network("Extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
+        (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
         (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
     ],
