@@ -70,8 +70,7 @@ class Reader:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
             entered = [name.removesuffix(".input") for name in self.pools.keys() - self.modules.keys()]
             for module in {self.modules[name] for name in entered}:
-                enters = partial(self._keep, ".input")
-                handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
+                handles.enter_context(module.register_forward_pre_hook(partial(self._keep, ".input"), with_kwargs=True))
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
                 handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
             for layer in self.solved:
@@ -216,7 +215,10 @@ class Reader:
         if self.head and self.head not in self.calls:
             raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
         logits, call = self._logits([x for x in returned if x.shape[1] == self.num_classes])
-        outputs = self._outputs(call[2] if call else self.given)
+        # what each layer had given when the classifier was called; of named layers also later, where found ones hold
+        # the classifier, or work on its logits
+        given = ({} if self.found and call else self.given) | (call[2] if call else {})
+        outputs = {name: h for name, h in given.items() if name not in self.left}
         if call and (self.found or not self.pools):
             last = f"{self.head}.input"
             outputs[last] = self._pooled(call[0], self.pool, last, self.modules[self.head])
@@ -299,12 +301,6 @@ class Reader:
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             more = "name another with classifier=…, or None; of tokens, pass a pool that takes what the network reads"
             warnings.warn(f"{said}: {more}", stacklevel=2)
-
-    def _outputs(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What each layer had given when the classifier was called; of named layers also later, where found ones hold
-        the classifier, or work on its logits."""
-        given = given if self.found else self.given | given
-        return {name: h for name, h in given.items() if name not in self.left}
 
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
