@@ -413,9 +413,7 @@ def equilibrium(**choices):
     return Net(lambda net, x: net.head(net.deq(x)[0] * 2), linear=linear, cell=cell, head=head, deq=deq)
 
 
-@pytest.mark.parametrize("gradient", [None, nc.Unrolled(20)])
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("two", [True, False])
+@pytest.mark.parametrize(("gradient", "two", "whole"), [(None, 1, 1), (None, 0, 0), (nc.Unrolled(20), 1, 0)])
 def test_an_equilibrium_is_read_where_states_on_the_way_are_returned_too(gradient, whole, two):
     x, state, solver = normal(60, 6), lambda z: (z, z) if two else z, None if gradient else nc.Anderson(1e-6)
     cell = Net(lambda net, z, x: state(torch.tanh((z[1] if two else z) / 2 + x)))

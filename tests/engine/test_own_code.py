@@ -55,33 +55,27 @@ def small(num_classes, in_channels, width):
 def softmax(num_classes, in_channels):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
 
-class Scaled(nn.Sequential):
-    def __init__(self, num_classes, in_channels):
-        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
-        self.scale = nn.Parameter(torch.ones(()))
-    def forward(self, x):
-        return self.scale * super().forward(x)
-
 class Kept(nn.Sequential):
-    def __init__(self, does, last=lambda linear: linear):
-        super().__init__(nn.Flatten(), last(nn.Linear(64, 10)))
+    def __init__(self, does, *_):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
         self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
         self.register_buffer("mean", torch.zeros(()), persistent=False)
     def forward(self, x):
-        more = self.does(self, x) if self.training else None
-        return super().forward(self.scale * x) * (more or 1)
-
-step = lambda *_: Kept(lambda net, x: setattr(net, "seen", net.seen + 1))
-mean = lambda *_: Kept(lambda net, x: setattr(net, "mean", net.mean + 1))
-flag = lambda *_: Kept(lambda net, x: net.seen or setattr(net, "seen", net.scale.data.copy_(x.std()) > 0))
-norm = lambda *_: Kept(lambda net, x: 1 / x.norm())
-spectral = lambda *_: Kept(lambda net, x: None, nn.utils.parametrizations.spectral_norm)
+        factor = self.does(self, x) if self.training or self.does is scaled else None
+        return super().forward(self.scale * x) * (1 if factor is None else factor)
 
 class Extra(Kept):
-    def __init__(self, *_):
-        super().__init__(lambda net, x: None)
-    def get_extra_state(self):
-        return 1
+    get_extra_state = lambda self: 1
+
+scaled = lambda net, x: net.scale
+Scaled, step, mean, flag, norm = (lambda *_, does=does: Kept(does) for does in (
+    scaled,
+    lambda net, x: setattr(net, "seen", net.seen + 1),
+    lambda net, x: setattr(net, "mean", net.mean + 1),
+    lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
+    lambda net, x: 1 / x.norm(),
+))
+spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 
 class Live(Cell):
     def __init__(self, channels):
