@@ -360,7 +360,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     OwnCodeError
         When it cannot be imported.
     """
-    if cfg.own_code is None:
+    if (name := cfg.own_code) is None:
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     with forked(), torch.no_grad():
@@ -371,17 +371,18 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != torch.float32:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-                what = f"{cfg.own_code} {'without its last Linear' if whole else 'at a state'}"
+                what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
-            _check_state(model.train(), cfg.own_code, images)
+            _check_state(model.train(), name, images)
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
-                said = f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
+                said = f"{name} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
                 raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
         except ConfigError:
             raise
         except Exception as error:  # whatever the user's code raises
-            said = f"{tuple(x.shape)}: {type(error).__name__}: {error}"
-            raise ConfigError(f"{cfg.own_code} cannot be called with {said}") from error
+            raise ConfigError(
+                f"{name} cannot be called with {tuple(x.shape)}: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:

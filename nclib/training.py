@@ -367,8 +367,7 @@ def train(
     device = usable_device(device)
     with arithmetic(config.train, device):
         trainer = _Trainer(config, device)
-        state = checkpoint.load() if checkpoint is not None else None
-        if state is not None:
+        if checkpoint is not None and (state := checkpoint.load()) is not None:
             trainer.restore(state)
         while trainer.epoch < config.train.epochs:
             started = time.perf_counter()
