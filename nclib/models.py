@@ -380,9 +380,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         except ConfigError:
             raise
         except Exception as error:  # whatever the user's code raises
-            raise ConfigError(
-                f"{name} cannot be called with {tuple(x.shape)}: {type(error).__name__}: {error}"
-            ) from error
+            said = f"{tuple(x.shape)}: {type(error).__name__}: {error}"
+            raise ConfigError(f"{name} cannot be called with {said}") from error
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
