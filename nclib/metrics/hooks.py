@@ -41,11 +41,13 @@ class Reader:
         self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
-        inside = {part for m in self.names_of if hasattr(m, "last_solution") for part in m.modules()}  # of many calls
+        deqs = [m for m in self.names_of if hasattr(m, "last_solution")]  # a DEQ, which nclib.metrics does not import
+        inside = {part for m in deqs for part in m.modules()}  # of many calls
         self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear) and m not in inside}
         if self.named:
             self.heads = {} if classifier is None else self._head_named(classifier)
-        self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
+        steps = ("Unrolled", "Reversible")  # a fixed number, which is not meant to converge
+        self.solved = {m: self.names_of[m][0] for m in deqs if type(m.gradient).__name__ not in steps}
         self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
         # whether rows that did not converge have been counted, and whether samples may be on either of two axes
         self.counted = self.square = False
@@ -318,11 +320,6 @@ class Reader:
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
             self.residuals[self.solved[layer]].append(solution.residual.masked_fill(solution.converged, -1).cpu())
-
-
-def _is_solved(module: nn.Module) -> bool:
-    """Whether it is a DEQ, which `nclib.metrics` does not import, whose steps are meant to converge."""
-    return hasattr(module, "last_solution") and type(module.gradient).__name__ not in ("Unrolled", "Reversible")
 
 
 @contextmanager

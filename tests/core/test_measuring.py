@@ -267,7 +267,7 @@ def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_cla
 
 def test_two_outputs_follow_from_a_classifier_through_a_softmax_and_not_with_more_added():
     head, data = nn.Linear(8, 2), batches(normal(60, 8), LABELS % 2)
-    for last in (lambda a: a.log_softmax(1), lambda a: a.bfloat16().softmax(1), lambda a: a / 2):
+    for last in (nn.LogSoftmax(1), lambda a: a.bfloat16().softmax(1), lambda a: a / 2):
         nc.measure(Net(lambda net, x, last=last: last(net.head(x)), head=head), data)
     with pytest.warns(UserWarning, match="does not follow, row by row"):
         nc.measure(Net(lambda net, x: 9 * net.head(x) + x[:, :2], head=head), data)
