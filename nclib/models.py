@@ -19,6 +19,7 @@ import inspect
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -185,8 +186,9 @@ class OwnNetwork(Classifier):
 
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
         name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
-        if name == "" or linear.out_features != num_classes:
-            raise ConfigError(f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs")
+        if name == "" or linear.out_features != num_classes or "weight" not in linear._parameters:
+            said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
+            raise ConfigError(f"network {cfg.network} does not end in a {said}")
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
@@ -244,8 +246,9 @@ def forked(devices: Iterable[int] = ()) -> Iterator[None]:
         yield
 
 
-def seed_numpy(seed: int) -> None:
-    """And Python, for a user's code: ours draws from PyTorch and from generators of its own alone."""
+def seed_all(seed: int) -> None:
+    """PyTorch on the CPU, and for a user's code NumPy and Python: ours draws from PyTorch and generators of its own."""
+    torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
@@ -257,8 +260,7 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     taken = inspect.signature(made).parameters
     options = {option: value for option, value in options.items() if option in taken}
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
-    torch.default_generator.manual_seed(seed)
-    seed_numpy(seed)
+    seed_all(seed)
     try:
         module = made(*arguments, **options)
     except Exception as error:  # whatever that code raises
@@ -353,11 +355,12 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     Raises
     ------
     ConfigError
-        When what it returns has the wrong shape or type, or when it raises an error.
+        When what it returns has the wrong shape or type, when it has state that its state_dict does not have, or when
+        it raises an error.
     OwnCodeError
         When it cannot be imported.
     """
-    if cfg.own_code is None:
+    if (name := cfg.own_code) is None:
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     with forked(), torch.no_grad():
@@ -368,30 +371,52 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != torch.float32:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-                what = f"{cfg.own_code} {'without its last Linear' if whole else 'at a state'}"
+                what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
-            if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width).eval(), x):
-                said = f"{cfg.own_code} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
+            _check_state(model.train(), name, images)
+            if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
+                said = f"{name} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
                 raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
-            model.train()(images)
         except ConfigError:
             raise
         except Exception as error:  # whatever the user's code raises
             said = f"{tuple(x.shape)}: {type(error).__name__}: {error}"
-            raise ConfigError(f"{cfg.own_code} cannot be called with {said}") from error
+            raise ConfigError(f"{name} cannot be called with {said}") from error
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
-    """Whether a network gives what it gives taken apart, also once its parameters have moved: what follows the last
-    Linear may do nothing at first."""
-    own = dict(model.encoder.named_parameters())
-    own |= {f"{model.last}.{name}": parameter for name, parameter in model.classifier.named_parameters()}
-    same = torch.allclose(network(x), model.classifier(model.encoder(x)), atol=1e-4)
-    for name, parameter in network.named_parameters():
-        change = 0.1 * torch.randn_like(parameter) * (parameter.abs() + 0.1)
-        parameter += change
-        own[name] += change
-    return same and torch.allclose(network(x), model.classifier(model.encoder(x)), atol=1e-4, equal_nan=True)
+    """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
+    parameters have moved: what follows the last Linear may do nothing at first."""
+    same, given = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4), []
+    network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
+    for size in (0.0, 0.1):
+        for parameter in network.parameters():
+            parameter += size * torch.randn_like(parameter) * (parameter.abs() + 0.1)
+        for training in (False, True):
+            same &= torch.allclose(network.train(training)(x), given[-1], atol=1e-4, equal_nan=True)
+    return same
+
+
+def _check_state(model: Classifier, name: str, images: Tensor) -> None:
+    """Refuse state that a checkpoint would lose: with the same state_dict and random state, a second training step must
+    give the same logits, numbers and tensors."""
+    state, seen = deepcopy(model.state_dict()), []
+    if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
+        raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
+    for _ in range(2):
+        seed_all(0)
+        seen.append({"its output": model(images).logits} | _kept(model))
+        model.load_state_dict(state)
+    if odd := [key for key, value in seen[1].items() if not torch.equal(value, seen[0].get(key, value))]:
+        said = f"{odd[0]} follows in training from what its state_dict has not, which a restart would lose"
+        raise ConfigError(f"{name}: {said}: use register_buffer")
+
+
+def _kept(model: nn.Module) -> dict[str, Tensor]:
+    """The numbers and tensors that its modules keep."""
+    kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
+    kept |= dict(model.named_buffers())
+    return {key: torch.as_tensor(x).clone() for key, x in kept.items() if isinstance(x, (int, float, Tensor))}
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -248,7 +248,7 @@ class _Trainer:
         tally, steps = _Tally(self.device), len(self.train_batches)
         seed = 1_000_003 * self.config.seed + epoch  # of what a network of the user's own draws
         torch.manual_seed(seed)
-        models.seed_numpy(seed)
+        models.seed_all(seed)
         model.train()
         for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
@@ -367,8 +367,7 @@ def train(
     device = usable_device(device)
     with arithmetic(config.train, device):
         trainer = _Trainer(config, device)
-        state = checkpoint.load() if checkpoint is not None else None
-        if state is not None:
+        if checkpoint is not None and (state := checkpoint.load()) is not None:
             trainer.restore(state)
         while trainer.epoch < config.train.epochs:
             started = time.perf_counter()

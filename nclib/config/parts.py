@@ -24,7 +24,8 @@ class SolverConfig(Config):
     method : "broyden", "anderson" or "fixed_point"
     tol : relative residual ‖f(z)−z‖₂/‖f(z)‖₂ per sample at which a sample is done
     max_steps : calls of the cell allowed per sample
-    history, ridge, damping : of the methods that have them; left out means the method's own default
+    history, ridge, damping : of the methods that have them; left out means the method's own default. ``replace`` with
+        another method keeps the values that are there, such as the history 20 of "broyden"
 
     Raises
     ------

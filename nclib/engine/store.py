@@ -97,7 +97,8 @@ class StoredRun:
         return self.read("weights.pt")
 
     def network(self, code: str | None = None) -> "Classifier":
-        """The trained network of a classifier, on the CPU and in evaluation mode.
+        """The trained network of a classifier, on the CPU and in evaluation mode. Of a run in bfloat16 it computes in
+        float32, the precision of its parameters.
 
         Parameters
         ----------

@@ -41,11 +41,13 @@ class Reader:
         self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
-        inside = {part for m in self.names_of if hasattr(m, "last_solution") for part in m.modules()}  # of many calls
+        deqs = [m for m in self.names_of if hasattr(m, "last_solution")]  # a DEQ, which nclib.metrics does not import
+        inside = {part for m in deqs for part in m.modules()}  # of many calls
         self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear) and m not in inside}
         if self.named:
             self.heads = {} if classifier is None else self._head_named(classifier)
-        self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
+        steps = ("Unrolled", "Reversible")  # a fixed number, which is not meant to converge
+        self.solved = {m: self.names_of[m][0] for m in deqs if type(m.gradient).__name__ not in steps}
         self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
         # whether rows that did not converge have been counted, and whether samples may be on either of two axes
         self.counted = self.square = False
@@ -62,17 +64,15 @@ class Reader:
         """Around ``batches``: evaluation mode, hooks and failures that are counted; afterwards all is as before."""
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
-            for holder in {
-                self._place(name)[0] for names in self.names_of.values() if len(names) > 1 for name in names
-            }:
+            shared = [name for names in self.names_of.values() if len(names) > 1 for name in names]
+            for holder in {self._place(name)[0] for name in shared}:
                 handles.enter_context(holder.register_forward_pre_hook(self._starts))
                 handles.enter_context(holder.register_forward_hook(self._ends, always_call=True))
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
             entered = [name.removesuffix(".input") for name in self.pools.keys() - self.modules.keys()]
             for module in {self.modules[name] for name in entered}:
-                enters = partial(self._keep, ".input")
-                handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
+                handles.enter_context(module.register_forward_pre_hook(partial(self._keep, ".input"), with_kwargs=True))
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
                 handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
             for layer in self.solved:
@@ -152,7 +152,8 @@ class Reader:
                 self._leave(every, f"layer {every[0]!r} is one module in several places, and calls do not tell which")
                 return
             self.lent |= set(wanted)
-        given = (*args, *value.values()) if end else value
+        solved = getattr(module, "last_solution", None)  # a DEQ may return states on the way before its equilibrium
+        given = (*args, *value.values()) if end else value if solved is None else solved.value
         for name in wanted[:1] if self.found else wanted:
             try:
                 if name not in self.left:
@@ -216,7 +217,10 @@ class Reader:
         if self.head and self.head not in self.calls:
             raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
         logits, call = self._logits([x for x in returned if x.shape[1] == self.num_classes])
-        outputs = self._outputs(call[2] if call else self.given)
+        # what each layer had given when the classifier was called; of named layers also later, where found ones hold
+        # the classifier, or work on its logits
+        given = ({} if self.found and call else self.given) | (call[2] if call else {})
+        outputs = {name: h for name, h in given.items() if name not in self.left}
         if call and (self.found or not self.pools):
             last = f"{self.head}.input"
             outputs[last] = self._pooled(call[0], self.pool, last, self.modules[self.head])
@@ -294,17 +298,10 @@ class Reader:
             head = self.modules[self.head]  # at the pooled tokens
             made = nn.functional.linear(pooled.to(call[0]), head.weight.flatten(1), getattr(head, "bias", None))
         known = logits is not None and made is not None and logits.shape == made.shape
-        tokens = known and call[1].ndim > 2 and (logits - made).abs().max() > 0.02 * logits.abs().max()
-        if tokens or (known and (logits.argmax(1) == made.argmax(1)).float().mean() <= 0.9):
+        if known and not (_alike(made, logits, 0.02) if call[1].ndim > 2 else _in_order(logits, made)):
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             more = "name another with classifier=…, or None; of tokens, pass a pool that takes what the network reads"
             warnings.warn(f"{said}: {more}", stacklevel=2)
-
-    def _outputs(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What each layer had given when the classifier was called; of named layers also later, where found ones hold
-        the classifier, or work on its logits."""
-        given = given if self.found else self.given | given
-        return {name: h for name, h in given.items() if name not in self.left}
 
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
@@ -323,11 +320,6 @@ class Reader:
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
             self.residuals[self.solved[layer]].append(solution.residual.masked_fill(solution.converged, -1).cpu())
-
-
-def _is_solved(module: nn.Module) -> bool:
-    """Whether it is a DEQ, which `nclib.metrics` does not import, whose steps are meant to converge."""
-    return hasattr(module, "last_solution") and type(module.gradient).__name__ not in ("Unrolled", "Reversible")
 
 
 @contextmanager
@@ -396,6 +388,15 @@ def _is_linear(head: nn.Module, h: Tensor, out: Tensor) -> bool:
     return not (rest.abs() > 0.02 * out.abs().max()).any()  # NaN is told elsewhere
 
 
-def _alike(a: Tensor, b: Tensor) -> bool:
+def _in_order(logits: Tensor, made: Tensor) -> bool:
+    """Whether logits, up to rounding, have the order of what a classifier made in every row, as after a temperature or
+    a softmax; of two classes also from row to row, by their difference."""
+    if logits.shape[1] == 2:
+        logits, made = (x.float().diff(dim=1).T for x in (logits, made))
+    rounding = 8 * torch.finfo(logits.dtype).eps * logits.abs().max()
+    return not (logits.gather(1, made.argsort(1)).diff(dim=1) < -rounding).any()  # NaN is told elsewhere
+
+
+def _alike(a: Tensor, b: Tensor, rounding: float = 1e-5) -> bool:
     """Equal up to rounding."""
-    return a.shape == b.shape and bool((a - b).abs().max() <= 1e-5 * b.abs().max())
+    return a.shape == b.shape and bool((a - b).abs().max() <= rounding * b.abs().max())

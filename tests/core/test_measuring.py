@@ -248,6 +248,7 @@ OUTPUTS = [
     lambda h, a, b: (-a, h),
     lambda h, a, b: a + torch.tensor([0.0, 0.0, 9.0, 0.0]),
     lambda h, a, b: a[:, [2, 0, 1, 3]],
+    lambda h, a, b: 9 * a + h[:, :K],  # of the same argmax in nearly every row
 ]
 
 
@@ -262,6 +263,14 @@ def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_cla
     right = (logits.argmax(1) == LABELS).double().mean().item()
     assert values(table, "a.input")["accuracy"] == pytest.approx(right)
     torch.testing.assert_close(found.logits, logits.detach())
+
+
+def test_two_outputs_follow_from_a_classifier_through_a_softmax_and_not_with_more_added():
+    head, data = nn.Linear(8, 2), batches(normal(60, 8), LABELS % 2)
+    for last in (nn.LogSoftmax(1), lambda a: a.bfloat16().softmax(1), lambda a: a / 2):
+        nc.measure(Net(lambda net, x, last=last: last(net.head(x)), head=head), data)
+    with pytest.warns(UserWarning, match="does not follow, row by row"):
+        nc.measure(Net(lambda net, x: 9 * net.head(x) + x[:, :2], head=head), data)
 
 
 def test_a_classifier_of_the_last_token_is_told_unless_the_pool_takes_it():
@@ -402,6 +411,17 @@ def equilibrium(**choices):
     cell = nn.Sequential(linear, nn.Tanh())
     deq, head = nc.DEQ(Net(injected, inner=cell), **choices), nn.Linear(6, K)
     return Net(lambda net, x: net.head(net.deq(x)[0] * 2), linear=linear, cell=cell, head=head, deq=deq)
+
+
+@pytest.mark.parametrize(("gradient", "two", "whole"), [(None, 1, 1), (None, 0, 0), (nc.Unrolled(20), 1, 0)])
+def test_an_equilibrium_is_read_where_states_on_the_way_are_returned_too(gradient, whole, two):
+    x, state, solver = normal(60, 6), lambda z: (z, z) if two else z, None if gradient else nc.Anderson(1e-6)
+    cell = Net(lambda net, z, x: state(torch.tanh((z[1] if two else z) / 2 + x)))
+    parts = {"deq": nc.DEQ(cell, solver, gradient, state, return_solution=whole), "head": nn.Linear(6, K)}
+    for at in ([1, 2], None):
+        net = Net(lambda net, x, at=at: net.head(next(hooks.tensors(net.deq(2 * x, at=at)))), **parts)
+        found = nc.features(net, batches(x), "deq").h
+        torch.testing.assert_close(found, torch.tanh(found / 2 + 2 * x), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("hard", [slice(0, 60), slice(30, 31)])  # in every batch, and in the second alone

@@ -55,12 +55,27 @@ def small(num_classes, in_channels, width):
 def softmax(num_classes, in_channels):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
 
-class Scaled(nn.Sequential):
-    def __init__(self, num_classes, in_channels):
-        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
-        self.scale = nn.Parameter(torch.ones(()))
+class Kept(nn.Sequential):
+    def __init__(self, does, *_):
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+        self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(()), persistent=False)
     def forward(self, x):
-        return self.scale * super().forward(x)
+        factor = self.does(self, x) if self.training or self.does is scaled else None
+        return super().forward(self.scale * x) * (1 if factor is None else factor)
+
+class Extra(Kept):
+    get_extra_state = lambda self: 1
+
+scaled = lambda net, x: net.scale
+Scaled, step, mean, flag, norm = (lambda *_, does=does: Kept(does) for does in (
+    scaled,
+    lambda net, x: setattr(net, "seen", net.seen + 1),
+    lambda net, x: setattr(net, "mean", net.mean + 1),
+    lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
+    lambda net, x: 1 / x.norm(),
+))
+spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 
 class Live(Cell):
     def __init__(self, channels):
@@ -171,6 +186,15 @@ def test_a_configuration_read_back_looks_nothing_up(folder):
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: network("softmax"), "does not return what '1', its last torch.nn.Linear, gives"),
         (lambda: network("Scaled"), "does not return what '1', its last torch.nn.Linear, gives"),
+        (lambda: network("norm"), "does not return what '1', its last torch.nn.Linear, gives"),
+        (
+            lambda: network("flag"),
+            "its output follows in training from what its state_dict has not.*: use register_buffer",
+        ),
+        (lambda: network("step"), "encoder.seen follows in training"),
+        (lambda: network("mean"), "encoder.mean follows in training"),
+        (lambda: network("Extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
+        (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
         (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
     ],
