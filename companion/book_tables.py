@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from companion.certify import certify
-from companion.neural_collapse import collapse_tables
+from companion.neural_collapse import collapse_tables, replicated
 from companion.neural_collapse.collapse_tables import COLLAPSE_LABELS
 from companion.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.comparison import Pairs, pairs
@@ -32,6 +32,7 @@ def numbers() -> dict[str, str]:
     return {
         **collapse_tables.numbers(),
         **collapse_tables.tables(),
+        **replicated.numbers(),
         "theory-counts": _statements(),
         "theory-steps": _steps(),
         "digits-verdicts": _verdicts(),

@@ -388,12 +388,14 @@ def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
     parameters have moved: what follows the last Linear may do nothing at first."""
     same, given = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4), []
+    state = deepcopy(network.state_dict())  # which may be tensors of the user's, that others share
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
     for size in (0.0, 0.1):
         for parameter in network.parameters():
             parameter += size * torch.randn_like(parameter) * (parameter.abs() + 0.1)
         for training in (False, True):
             same &= torch.allclose(network.train(training)(x), given[-1], atol=1e-4, equal_nan=True)
+    network.load_state_dict(state)
     return same
 
 

@@ -15,22 +15,27 @@ import pandas as pd
 from companion.neural_collapse.accuracy_tables import published
 from companion.neural_collapse.duality import SPLIT, add_cosines, eq14, exchanged
 from companion.neural_collapse.protocol import COLLAPSE, KNOWN
+from companion.neural_collapse.replication import COLLECTION
 from nclib import simplex_etf
-from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
+from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
 from nclib.engine.reference import reference_store
 from nclib.metrics import LABELS
 from nclib.publish.numbers import minus, table
-from nclib.system import paths, words
+from nclib.system import paths
 
 BALANCED = (0, 1)
 # K_A and R of the settings with three seeds at R = 100.
 R100 = ((3, 100), (5, 100), (7, 100))
 R10 = ((3, 10),)
+R50 = ((3, 50), (5, 50), (7, 50))
 GROUPS = {f"ka{k_a}": ((k_a, ratio),) for k_a, ratio in R100}
 GROUPS |= {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+# Those of protocol 2, which has seeds of its own.
+FRESH = {"fresh": R100} | {f"fresh{k_a}": ((k_a, ratio),) for k_a, ratio in R100}
+GROUPS |= FRESH
 # Settings with three seeds, as tables of verdicts list them.
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
-# The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2.
+# The setting in which two DEQs ended below 99.9 % training accuracy over classes.
 UNJUDGED = (7, 100)
 
 
@@ -92,15 +97,11 @@ COLLAPSE_LABELS = {ROWS[name].metric: ROWS[name].label for name in ("trace", "nc
 EVERY = ROWS | {"acc10": ROWS["acc"]._replace(label="accuracy over the last ten epochs", how="last_epochs")}
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
-GROUPS_SHOWN = ("r100", "r10", "balanced")
-FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
-VALUES = "R = 100: ResNet → DEQ"
+GROUPS_SHOWN = ("fresh", "r100", "r10", "balanced")
 # Metrics split into lengths and angles, by short names ("cc": centred before the exchange), and the parts below a row.
 SPLITS = {"eq14": "NC3, eq. 14", "nc2c": "NC2, centred", "nc3c": "NC3, centred"}
 SPLITS |= {f"{name}c": f"{SPLITS[name]} before the exchange" for name in ("nc2c", "nc3c")}
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
-# The parts below a row of README.
-FRONT_PARTS = {"eq14": ("lengths", "angles"), "nc2c": ("angles",), "nc3c": ("angles",)}
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
     "tr Σ_B, spread of the class means",
@@ -116,23 +117,16 @@ NO_MINORITY = (*ALONE, "minoritycos", "accadj", "minorityadj", "majorityadj", "m
 @functools.cache
 def tables() -> dict[str, str]:
     """Markdown tables by name."""
-    page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
-    front = ("paper, imbalance: DEQ", VALUES, "R = 100, K_A = 3, 5, 7", "R = 100, judged (K_A = 3, 5)", *page[1:])
-    parts = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
+    page = ("protocol 2: ResNet → DEQ", "R = 100, protocol 2", "R = 100, protocol 1", "R = 10, K_A = 3", "balanced")
+    of_nc1 = [(name, percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
     return {
-        "collapse-changes": table(
-            ["", VALUES, *page], [[ROWS[name].label, _values(name), *_changes(name)] for name in ROWS]
-        ),
-        "collapse-gate": _gate("four"),
-        "collapse-gate-r100": _gate("r100"),
+        "collapse-changes": table(["", *page], [[ROWS[name].label, _values(name), *changes(name)] for name in ROWS]),
+        "collapse-gate": _gate(),
         "collapse-verdicts": _verdicts(),
         "collapse-split": _split(),
-        "collapse-spread": _spread(),
-        "collapse-one-seed": _one_seed(),
-        "collapse-parts": table(["", "DEQ / ResNet-18"], parts),
+        "collapse-parts": table(["", "DEQ / ResNet-18"], of_nc1),
         "collapse-accuracies": _accuracies(),
-        "readme-changes": table(["", *front], _front_changes()),
-        "readme-verdicts": _front_verdicts(),
+        "readme-changes": table(["", "paper, imbalance: DEQ", *page], _front_changes()),
     }
 
 
@@ -143,28 +137,28 @@ def numbers() -> dict[str, str]:
     for name, row in EVERY.items():
         for group in GROUPS:
             if group != "balanced" or name not in NO_MINORITY:
-                change = _said(row, compared(row, group).interval)
+                change = said(row, compared(row, group).interval)
                 found[f"collapse-{name}-{group}"] = change.partition(" (")[0]
                 found[f"collapse-{name}-{group}-ci"] = change
     for (name, metric), group in itertools.product(SPLITS.items(), GROUPS):
-        for part, values in _parts(group, metric).items():
-            found[f"collapse-{name}-{part}-{group}"] = _percent(values).partition(" (")[0]
-            found[f"collapse-{name}-{part}-{group}-ci"] = _percent(values)
-    lengths = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "r100").table
+        for part, values in parts(group, metric).items():
+            found[f"collapse-{name}-{part}-{group}"] = percent(values).partition(" (")[0]
+            found[f"collapse-{name}-{part}-{group}-ci"] = percent(values)
+    lengths = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "fresh").table
     found |= {f"collapse-length-{model}": f"{lengths[model].mean():.1f}" for model in ("explicit", "deq")}
-    found["collapse-detectable"] = "{:.1f} to {:.1f} %".format(*_deviations("eq13")[2:])
-    return found | _counts() | _missed() | _norms() | _two_processors()
+    return found | _counts() | _missed() | _norms()
 
 
 # --- the runs -----------------------------------------------------------------------------------------------------
 
 
 @functools.cache
-def tracked() -> pd.DataFrame:
-    """Tidy frame of the tracked runs of profile `full`, with the cosines of class means and classifier rows and the
-    parts of NC1."""
+def tracked(fresh: bool = False) -> pd.DataFrame:
+    """Tidy frame of the tracked runs of protocol 1, or of the fresh seeds of protocol 2, with the cosines of class
+    means and classifier rows and the parts of NC1."""
     store = reference_store()
-    ids = list(json.loads((paths.reference() / "cifar10-full" / "runs.json").read_text("utf-8")))
+    listing = paths.reference() / (COLLECTION if fresh else "cifar10-full") / "runs.json"
+    ids = list(json.loads(listing.read_text("utf-8")))
     arrays = {run: store.open(run).arrays for run in ids}
     frame = add_cosines(store.frame(ids), arrays)
     last = frame[(frame["split"] == "train") & (frame["epoch"] == frame["epoch"].max())]
@@ -182,69 +176,48 @@ def _of(frame: pd.DataFrame, settings: tuple[tuple[int, int], ...]) -> pd.DataFr
 
 
 @functools.cache
-def _compared(row: Row, settings: tuple[tuple[int, int], ...]) -> Pairs:
-    return pairs(_of(tracked(), settings), row.metric, row.split, row.how, relative=row.relative)  # type: ignore[arg-type]
+def _compared(row: Row, settings: tuple[tuple[int, int], ...], fresh: bool = False) -> Pairs:
+    frame = _of(tracked(fresh), settings)
+    return pairs(frame, row.metric, row.split, row.how, relative=row.relative)  # type: ignore[arg-type]
 
 
 def compared(row: Row, group: str) -> Pairs:
     """The pairs of a group of settings in the metric of a row."""
-    return _compared(row, GROUPS[group])
+    return _compared(row, GROUPS[group], group in FRESH)
 
 
 # --- the tables ---------------------------------------------------------------------------------------------------
 
 
-def _changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
+def changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
     """The changes of a row in groups of settings. Balanced classes have no class groups, and the training distribution
     is that of the test."""
     idle, row = (*NO_MINORITY, "prior"), EVERY[name]
-    return ["–" if one == "balanced" and name in idle else _said(row, compared(row, one).interval) for one in groups]
+    return ["–" if one == "balanced" and name in idle else said(row, compared(row, one).interval) for one in groups]
 
 
 def _values(name: str) -> str:
-    """Means of both networks over the runs at R = 100."""
-    values, digits = compared(EVERY[name], "r100").table, 1 if EVERY[name].metric.startswith("accuracy") else 3
+    """Means of both networks over the runs of protocol 2."""
+    values, digits = compared(EVERY[name], "fresh").table, 1 if EVERY[name].metric.startswith("accuracy") else 3
     return minus(f"{values['explicit'].mean():.{digits}f} → {values['deq'].mean():.{digits}f}")
 
 
 def _front_changes() -> list[list[str]]:
-    lines = []
-    for name in (*JUDGED[:-1], "cos", "cosc", "acc", "accadj", "minority"):
-        lines.append([EVERY[name].label, EVERY[name].claim or "–", _values(name), *_changes(name, FRONT_GROUPS)])
-        for part in FRONT_PARTS.get(name, ()):
-            cells = (_percent(_parts(group, SPLITS[name])[part]) for group in FRONT_GROUPS)
-            lines.append([f"– {PARTS[part]}", "–", "–", *cells])
-        if name in ("nc2c", "nc3c"):
-            alone = f"{name}major"
-            lines.append([EVERY[alone].label, "–", _values(alone), *_changes(alone, FRONT_GROUPS)])
-    return lines
+    names = (*JUDGED[:-1], "cos", "cosc", "acc", "accadj", "minority")
+    return [[EVERY[name].label, EVERY[name].claim or "–", _values(name), *changes(name)] for name in names]
 
 
-def _gate(group: str) -> str:
+def _gate() -> str:
     lines = []
-    for name in (*PRINTED, *_turned()) if group == "r100" else (*PRINTED, "nc1", "trace", "acc"):
-        row, pairs_of = ROWS[name], compared(ROWS[name], group).table
+    for name in (*PRINTED, "nc1", "trace", "acc"):
+        row, pairs_of = ROWS[name], compared(ROWS[name], "four").table
         setting, pilot = ((pairs_of["K_A"] == k_a) & (pairs_of["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
-        # the settings have unequal seeds without two pairs: each counts alike, without an interval
-        left = pairs_of[~(setting & pairs_of["seed"].isin(_below_the_gate()))]
-        left = left.groupby(SETTING, dropna=False)["difference"].mean().mean()
         whole, dropped, known = (
-            _said(row, interval(rows.groupby("seed")["difference"].mean()))
+            said(row, interval(rows.groupby("seed")["difference"].mean()))
             for rows in (pairs_of, pairs_of[~setting], pairs_of[~pilot])
         )
-        lines.append([row.label, whole, _said(row, interval([left])), dropped, known])
-    return table(["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"], lines)
-
-
-def _turned() -> list[str]:
-    """Other rows that are significant at R = 100 either with `UNJUDGED` or without it."""
-    found = {name: [compared(row, group).interval for group in ("r100", "judged100")] for name, row in ROWS.items()}
-    return [name for name, (r, j) in found.items() if name not in PRINTED and r.significant != j.significant]
-
-
-def _below_the_gate() -> set[int]:
-    found = terminal_phase(_of(tracked(), (UNJUDGED,)))
-    return set(found[~found["reached"]]["seed"])
+        lines.append([row.label, whole, dropped, known])
+    return table(["", "all runs", "without K_A = 7, R = 100", "without K_A = 3, R = 100"], lines)
 
 
 def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
@@ -256,8 +229,8 @@ def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
     word = found.verdict("reduced", claim, phase).word
     by_ratio = _compared(row, (one,)).verdict("reduced", claim, phase).word
     different = word == "reported" and found.terminal and found.interval.side
-    said = f"{word}: {found.interval.side}" if different else word
-    return found, said if by_ratio == word else f"{said} (by ratios: {by_ratio})"
+    shown = f"{word}: {found.interval.side}" if different else word
+    return found, shown if by_ratio == word else f"{shown} (by ratios: {by_ratio})"
 
 
 def _verdicts() -> str:
@@ -271,37 +244,24 @@ def _verdicts() -> str:
     return table(["", "the paper: DEQ", *(_name(*one) for one in SETTINGS)], lines)
 
 
-def _front_verdicts() -> str:
-    lines = []
-    for name in JUDGED:
-        row, words_of = ROWS[name], [_judged(name, one)[1] for one in SETTINGS]
-        pooled = compared(row, "four")
-        word = pooled.verdict("reduced", row.claim, "described").word if name == "acc" else "reported"
-        lines.append([f"{row.label}: {row.claim}", *words_of, f"{word}: {_said(row, pooled.interval)}"])
-    pilot = "[pilot](book/protocol.md#the-protocol-of-profile-full)"
-    known = {KNOWN: f" (seen in a {pilot})", (3, 10): " (the paper plots no metric)"}
-    heads = [_name(*one) + known.get(one, "") for one in SETTINGS[:-1]]
-    return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced, pooled"], lines)
-
-
-def _parts(group: str, metric: str) -> dict[str, Interval]:
+def parts(group: str, metric: str) -> dict[str, Interval]:
     """Intervals over seeds of the log ratios that `exchanged` gives, each seed's mean over settings."""
     keys, store = [*SETTING, "seed"], reference_store()
-    runs = tracked().drop_duplicates("run_id").pivot(index=keys, columns="model", values="run_id").reset_index()
-    named = compared(ROWS["eq14"], group).table[keys].merge(runs, on=keys)
+    runs = tracked(group in FRESH).drop_duplicates("run_id").pivot(index=keys, columns="model", values="run_id")
+    named = compared(ROWS["eq14"], group).table[keys].merge(runs.reset_index(), on=keys)
     both = [[store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()]
     found = exchanged(both, metric).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
     return {part: interval(found[part]) for part in found}
 
 
 def _split() -> str:
-    lines = []
+    lines, places = [], ("R = 100, protocol 2", "R = 100, protocol 1", "R = 10", "balanced")
     for metric in SPLIT:
         row = next(ROWS[name] for name in ROWS if metric.startswith(SPLITS.get(name, "–")))
-        for group, said in zip(GROUPS_SHOWN, ("R = 100", "R = 10", "balanced"), strict=True):
-            parts = _parts(group, metric)
-            cells = [_said(row, compared(row, group).interval), _percent(parts["lengths"]), _percent(parts["angles"])]
-            lines.append([f"{metric}: {said}", *cells])
+        for group, where in zip(GROUPS_SHOWN, places, strict=True):
+            split = parts(group, metric)
+            cells = [said(row, compared(row, group).interval), percent(split["lengths"]), percent(split["angles"])]
+            lines.append([f"{metric}: {where}", *cells])
     return table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
 
 
@@ -353,58 +313,20 @@ def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[s
     return found | dict(zip(PARTS_OF_NC1, values, strict=True))
 
 
-def _deviations(name: str, group: str = "four") -> tuple[tuple[float, float, float], float, float, float]:
-    """Of log ratios over a group of settings: standard deviation of the seeds' means with its interval; the one that
-    the spreads within settings imply; and the decreases detectable from both."""
-    table = compared(ROWS[name], group).table
-    means = table.groupby("seed")["difference"].mean()
-    pooled = spread(means)
-    within = table.groupby(SETTING, dropna=False)["difference"].var(ddof=1)
-    implied = float(np.sqrt(within.sum()) / len(within))
-    reach = interval(means).detectable / pooled[0]
-    return pooled, implied, *(100 * float(-np.expm1(-reach * one)) for one in (pooled[0], implied))
-
-
-def _spread() -> str:
-    lines = []
-    for group, name in itertools.product(("r100", "four"), PRINTED):
-        (pooled, low, high), implied, seen, expected = _deviations(name, group)
-        label = f"{'R = 100' if group == 'r100' else 'four settings'}: {ROWS[name].label}"
-        lines.append(
-            [label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", f"{seen:.1f} %", f"{expected:.1f} %"]
-        )
-    heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
-    return table(["", *heads, "by the second"], lines)
-
-
-def _one_seed() -> str:
-    names = (*PRINTED, "trace", "acc")
-    lines = [
-        [_name(*one), *(_said(ROWS[name], _compared(ROWS[name], (one,)).interval) for name in names)]
-        for one in ((3, 50), (5, 50), (7, 50))
-    ]
-    return table(["", *(ROWS[name].label for name in names)], lines)
-
-
 # --- single numbers -----------------------------------------------------------------------------------------------
 
 
 def _counts() -> dict[str, str]:
-    """How many pairs are there, and in how many the DEQ's value is the higher one."""
-    steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
-    every = [one for settings in steps.values() for one in settings]
-    counts = {one: len(_compared(ROWS["loss"], (one,)).table) for one in every}
-    found = {f"collapse-pairs-{step}": str(sum(counts[one] for one in group)) for step, group in steps.items()}
-    differences = {}
-    for name in ("loss", "acc", "accadj", "nc2cmajor", "nc3cmajor", "tracemajor", "minoritycos"):
-        settings = every if name == "loss" else [one for one in every if one != BALANCED]
-        one = pd.concat([_compared(ROWS[name], (one,)).table for one in settings])["difference"]
-        found[f"collapse-{name}-higher"], differences[name] = f"{(one > 0).sum()} of {len(one)}", one
-    loss = differences["loss"]
-    found["collapse-loss-times"] = f"{np.exp(loss[loss > 0].min()):.1f} to {np.exp(loss.max()):.1f}"
+    """The pairs of R = 50, those in which the DEQ's training loss ends higher, and the paper's gain in accuracy."""
+    found = {one: _compared(ROWS["loss"], (one,)).table["difference"] for one in (*SETTINGS, *R50)}
+    loss = pd.concat(found.values())
     printed = _of(published().query("dataset == 'cifar10' and split == 'overall'"), GROUPS["four"])
     means = printed.groupby("model")["mean"].mean()  # the paper's, over the four settings
-    return found | {"collapse-acc-printed": f"{means['deq'] - means['explicit']:+.1f}"}
+    return {
+        "collapse-pairs-3": str(sum(len(found[one]) for one in R50)),
+        "collapse-loss-higher": f"{(loss > 0).sum()} of {len(loss)}",
+        "collapse-acc-printed": f"{means['deq'] - means['explicit']:+.1f}",
+    }
 
 
 def _missed() -> dict[str, str]:
@@ -420,7 +342,7 @@ def _missed() -> dict[str, str]:
 
 def _norms() -> dict[str, str]:
     """Feature norms at which NC1 falls below 0.1, and distances of equilibria from the start of their solve."""
-    crossed, distances = [], []
+    crossed, starts = [], []
     for _, run in tracked().groupby("run_id"):
         logged = run.pivot(index="epoch", columns=["split", "metric"], values="value").sort_index()
         train = logged["train"][["nc1_pinv", "feature_norm"]].dropna()
@@ -428,29 +350,10 @@ def _norms() -> dict[str, str]:
         nc1, norm = train.iloc[[place, place - 1]].to_numpy().T
         crossed.append(np.interp(np.log(0.1), np.log(nc1), norm))
         if ("steps", "start_distance") in logged:
-            distances.append(logged["steps", "start_distance"].dropna())
-    found = {"lowest": [one.min() for one in distances], "last": [one.iloc[-1] for one in distances]}
-    said = {f"collapse-distance-{name}": f"{min(v):.2f} to {max(v):.2f}" for name, v in found.items()}
-    return said | {"collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}"}
-
-
-def _two_processors() -> dict[str, str]:
-    """How many rows of the scorecard on digits change sign or verdict between two processors."""
-    folders = ("tables", "other-processor")
-    here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
-    named = {rf"(?<![\w.]){name}(?![\w.])": label for name, label in LABELS.items()}
-    there["item"] = there["item"].replace(named, regex=True)  # some went by the names of their functions then
-    both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
-    for name in ("regenerated", "regenerated_other"):
-        both[name] = both[name].astype(str).str.extract(r"^([+-]?[\d.]+)")[0].astype(float)
-    both = both[(both["regenerated"] * both["regenerated_other"]).fillna(0) != 0]
-    turned = both["regenerated"] * both["regenerated_other"] < 0
-    significant = both["verdict"].isin(words.TAKES_A_SIDE) & both["verdict_other"].isin(words.TAKES_A_SIDE)
-    return {
-        "processor-signs": f"{turned.sum()} of {len(both)}",
-        "processor-verdicts": str((both["verdict"] != both["verdict_other"]).sum()),
-        "processor-significant": f"{(turned & significant).sum()} of {significant.sum()}",
-    }
+            starts.append(logged["steps", "start_distance"].dropna())
+    found = {"lowest": [one.min() for one in starts], "last": [one.iloc[-1] for one in starts]}
+    distances = {f"collapse-distance-{name}": f"{min(v):.2f} to {max(v):.2f}" for name, v in found.items()}
+    return distances | {"collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}"}
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -460,10 +363,10 @@ def _name(majority: int, ratio: int) -> str:
     return f"K_A = {majority}, R = {ratio}" if majority else "balanced"
 
 
-def _said(row: Row, found: Interval) -> str:
+def said(row: Row, found: Interval) -> str:
     """ "−17 % (−21 to −13)", "+1.1 (0.6 to 1.6) points" or "−0.026 (−0.029 to −0.024)"; one seed has no interval."""
     if row.relative:
-        return _percent(found)
+        return percent(found)
     digits, unit = (1, " points") if row.metric.startswith("accuracy") else (3, "")
     text = f"{found.mean:+.{digits}f}"
     if found.n >= MIN_SEEDS:
@@ -472,10 +375,15 @@ def _said(row: Row, found: Interval) -> str:
     return minus(text + unit)
 
 
-def _percent(found: Interval) -> str:
+def percent(found: Interval) -> str:
     """A mean of log ratios as a change in percent."""
-    values = [100 * float(np.expm1(value)) for value in (found.mean, *found.ends())]
+    return spoken(*(100 * float(np.expm1(value)) for value in (found.mean, *found.ends())), found.n)
+
+
+def spoken(change: float, low: float, high: float, seeds: int) -> str:
+    """A change in percent with its interval, where there are enough seeds for one."""
+    values = (change, low, high)
     coarse = sum(abs(value) >= 9.95 for value in values) >= 2
-    change, low, high = (f"{value:.{0 if coarse or abs(value) >= 9.95 else 1}f}" for value in values)
-    text = f"{'+' * (values[0] > 0)}{change} %"
-    return minus(text + f" ({low} to {high})" if found.n >= MIN_SEEDS else text)
+    mean, *ends = (f"{value:.{0 if coarse or abs(value) >= 9.95 else 1}f}" for value in values)
+    text = f"{'+' * (change > 0)}{mean} %"
+    return minus(f"{text} ({ends[0]} to {ends[1]})" if seeds >= MIN_SEEDS else text)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from nclib.config import StoredConfig, digest, run_id
 from nclib.engine.store import HISTORY, CorruptRun, StoredRun, default_store, parse, read_csv, stack, tidy
@@ -30,7 +31,8 @@ class ReferenceStore:
 
     Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
     and provenance, class means and classifier in single precision, of seed 0, which figures draw, a few features a
-    class in half precision, and no weights. Of a run that is in several collections, that of the first is read.
+    class in half precision. One pair (K_A = 5, R = 100) has its weights, in half precision, in weights/<run>.npz. Of a
+    run that is in several collections, that of the first is read.
     """
 
     def __init__(self, root: Path | str) -> None:
@@ -56,6 +58,7 @@ class ReferenceStore:
         record = _runs(folder)[run]
         if not run.endswith(f"-{digest(record['config'])}"):
             raise CorruptRun(f"reference run {run} has the configuration of another run")
+        weights = folder / "weights" / f"{run}.npz"
 
         @functools.cache
         def read(name: str) -> Any:
@@ -64,11 +67,15 @@ class ReferenceStore:
                     return record["provenance"]
                 if name == "arrays.npz":
                     return parse(name, (folder / "arrays" / f"{run}.npz").read_bytes())
+                if name == "weights.pt":
+                    half = parse(weights.name, weights.read_bytes())
+                    return {key: torch.from_numpy(value.astype(np.float32)) for key, value in half.items()}
                 return _by_run(folder).get_group(run).reset_index(drop=True)[HISTORY]
             except Exception as error:  # NumPy and pandas raise anything
                 raise CorruptRun(f"reference run {run}, {folder.name}: {type(error).__name__}: {error}") from None
 
-        return StoredRun(run, record["config"], ("history.csv", "arrays.npz", "provenance.json"), read)
+        names = ("history.csv", "arrays.npz", "provenance.json", *["weights.pt"] * weights.exists())
+        return StoredRun(run, record["config"], names, read)
 
     def frame(self, ids: Iterable[str]) -> pd.DataFrame:
         """The histories of these runs as one tidy table."""

@@ -117,7 +117,7 @@ class StoredRun:
         OwnCodeError
             Where that code has changed since. The folder of the run has it as it was, as code.*.py.
         CorruptRun
-            Where the weights are damaged, or the run is one of the reference results, which have none.
+            Where the weights are damaged, or the run is one of the reference results, of which few have any.
 
         Examples
         --------

@@ -13,7 +13,7 @@ from nclib.engine.outline import images_of, scale_of
 from nclib.engine.profiles import get_profile
 from nclib.engine.reference import finished
 from nclib.publish.notebooks import select
-from nclib.reproduce.reproduce import DRAWN_AS_FAR_AS_THERE, prepare, reproduce
+from nclib.reproduce.reproduce import DRAWN_AS_FAR_AS_THERE, prepare, reproduce, scales, typed
 from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
@@ -28,8 +28,8 @@ def largest(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     A notebook that draws what is there needs one pair of networks. Lessons are left out: they speak of toy data.
     """
-    listing, found = paths.reference() / "scales.json", {}
-    for scale in json.loads(listing.read_bytes()) if listing.is_file() else ():
+    found = {}
+    for scale in scales():
         folder = f"{scale['profile']}/with/{other_parameters.folder_name(scale['parameters'])}"
         for name in names:
             if name not in found and not name.startswith(COURSE) and (said := _there(name, scale)):
@@ -40,7 +40,7 @@ def largest(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def _there(name: str, scale: dict[str, Any]) -> dict[str, str] | None:
     """Images and scale of a notebook in words; None where its runs are not there."""
     try:
-        (task,) = prepare([name], scale["profile"], _typed(scale), "never")
+        (task,) = prepare([name], scale["profile"], typed(scale), "never")
     except ConfigError:  # a notebook without these parameters, or without these data
         return None
     configs = task.needed | task.optional
@@ -50,10 +50,6 @@ def _there(name: str, scale: dict[str, Any]) -> dict[str, str] | None:
     networks = [config for config in configs.values() if isinstance(config, RunConfig)]
     images = " and ".join(dict.fromkeys(map(images_of, configs.values())))
     return {"images": images, "scale": scale_of(networks) if networks else ""}
-
-
-def _typed(scale: dict[str, Any]) -> list[str]:
-    return [f"{name}={value}" for name, value in scale["parameters"].items()]
 
 
 def draw_largest(
@@ -71,7 +67,7 @@ def draw_largest(
         chosen.sort(key=lambda name: name not in DRAWN_AS_FAR_AS_THERE)  # these have the most runs, and take longest
         scale = wanted[chosen[0]]
         echo(f"from tracked runs, without training: {folder.replace('/with/', ' with ')}")
-        good &= reproduce(chosen, scale["profile"], _typed(scale), train="never", force=force, echo=echo).ok
+        good &= reproduce(chosen, scale["profile"], typed(scale), train="never", force=force, echo=echo).ok
     file = paths.results(profile) / "largest.json"
     before = json.loads(file.read_bytes()) if file.is_file() else {}
     write_atomic(file, json_bytes(before | wanted))

@@ -5,6 +5,7 @@ that fails stops only what needs it; what is unchanged is not done again. A note
 that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,7 +64,8 @@ def reproduce(
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
     workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core.
-    train : "never" leaves out the notebooks whose runs are neither stored nor among the reference results; "finished"
+    train : "never" leaves out the notebooks whose runs are neither stored nor among the reference results (where that
+        are all, and no override is given, the parameters are those of the profile's tracked runs); "finished"
         draws those of `DRAW_A_PART` from the runs that are there, too, and leaves out one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
@@ -92,6 +94,9 @@ def reproduce(
         echo(f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
         missing = set(plan.index[plan["state"] == "missing"])
         left = [task for task in tasks if train != "missing" and (missing & task.needed.keys() or not task.drawable)]
+        tracked = next((typed(scale) for scale in scales() if scale["profile"] == profile), [])
+        if tracked and left == tasks and not overrides:  # none of its own runs is there
+            return reproduce(names, profile, tracked, workers, train, force, scheduler, echo)
         with Drawing([task for task in tasks if task not in left], profile, force, echo) as drawing:
             lacking = list(plan.index[~stored])
             failed = _train(configs, lacking, (workers, scheduler), drawing, echo) if train == "missing" else {}
@@ -105,6 +110,17 @@ def reproduce(
         took = duration(time.monotonic() - clock)
         echo(f"{took} in all, {unchanged} of {len(rows)} notebooks unchanged; results are in {paths.results(profile)}")
     return Summary(others, rows)
+
+
+def scales() -> list[dict[str, Any]]:
+    """Profile and parameters of the tracked runs, the largest first."""
+    listing = paths.reference() / "scales.json"
+    return json.loads(listing.read_bytes()) if listing.is_file() else []
+
+
+def typed(scale: Mapping[str, Any]) -> list[str]:
+    """The parameters of a scale as one types them."""
+    return [f"{name}={value}" for name, value in scale["parameters"].items()]
 
 
 def chosen(names: Iterable[str]) -> list[str]:

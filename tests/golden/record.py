@@ -4,7 +4,7 @@ Write the files anew after a change that was meant, from the root of the project
 
     python tests/golden/record.py ids
     python tests/golden/record.py numbers                          # all of them, several minutes
-    python tests/golden/record.py numbers table1 lite-1000/fig3    # these alone, and what sums them up
+    python tests/golden/record.py numbers table1 lite-250/fig3    # these alone, and what sums them up
 
 The command says what changed. It trains nothing and reads no image files.
 """
@@ -43,7 +43,6 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     "full-jpeg": ("full", CIFAR10),
     "paper": ("paper", {}),
     "lite-250": ("lite", CIFAR10 | {"images_per_class": 250, "test_images_per_class": 100, "seeds": 3}),
-    "lite-1000": ("lite", CIFAR10 | {"images_per_class": 1000, "test_images_per_class": 500, "seeds": 1}),
     "lite-mnist": ("lite", MNIST | {"images_per_class": 500, "test_images_per_class": 200}),
     "quick-literal": ("quick", {"recipe": "paper", "epochs": 3, "width": 8, "batch_size": 32}),
     "lite-features": ("lite", {"inputs": "resnet18", "seeds": 1}),
@@ -63,7 +62,6 @@ DRAWN = (
     "quick/walkthrough/08_reading_a_table",
     *(f"full-jpeg/neural_collapse/{name}" for name in ("collapse", "fig3", "table1", "table3")),
     "lite-250/neural_collapse/fig3",
-    "lite-1000/neural_collapse/fig3",
     "lite-mnist/kernel_equivalence/fig3",
 )
 """Drawings from tracked numbers: all but the last digits of means and intervals is the same on every processor."""
@@ -231,7 +229,7 @@ def _full_names(typed: Iterable[str]) -> list[str]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("what", choices=("ids", "numbers"))
-    arguments.add_argument("drawings", nargs="*", help="as table1 or lite-1000/fig3; left out: all")
+    arguments.add_argument("drawings", nargs="*", help="as table1 or lite-250/fig3; left out: all")
     asked = arguments.parse_args()
     sys.path.insert(0, str(ROOT))
     if asked.what == "ids":

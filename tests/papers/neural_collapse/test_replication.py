@@ -1,12 +1,10 @@
 """Protocol 2 on simulated runs: power, false positives, and what may not be analysed."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import replication
+from companion.neural_collapse import replicated, replication
 from nclib.comparison import Interval
 from nclib.config import run_id
 from nclib.engine import experiments
@@ -172,24 +170,18 @@ def test_nothing_reads_the_sealed_runs():
     assert analysed or not seeds & {*replication.SEEDS, *replication.SPARE}
 
 
-def test_the_seal_is_opened_by_an_analysis_that_was_made(isolated, monkeypatch):
-    """Too early nothing moves; afterwards the runs lie where pages read them."""
-    sealed, opened = isolated / "results/sealed" / replication.COLLECTION, isolated / "reference"
-    shutil.copytree(paths.reference() / "cifar10-full", sealed)  # the same settings, other seeds
-    opened.mkdir()
-    monkeypatch.setattr(replication.paths, "reference", lambda: opened)
-    asked = []
+def test_what_is_shown_is_what_the_analysis_found():
+    found, saved = replication.found(), replicated.claims("reduced").set_index("metric")["verdict"]
+    words = pd.concat([found.primary, found.secondary]).set_index("metric")["verdict"]
+    assert set(replication.PRIMARY) <= set(saved.index) and saved.equals(words.loc[saved.index])
+    assert replicated.numbers()["replication-verdict"] == found.verdict and len(found.seeds) >= replication.LEAST
+    page = (paths.root() / "book/protocol.md").read_text(encoding="utf-8")
+    assert replication.REASON in page and "no such line yet" not in page
 
-    def analyse(*given):
-        asked.append(given)
-        if not given[-1]:
-            raise replication.TooEarly("no seed is complete")
 
-    monkeypatch.setattr(replication, "analyse", analyse)
-    with pytest.raises(replication.TooEarly):
-        replication.open_seal()
-    assert sealed.is_dir() and not any(opened.iterdir())
-    replication.open_seal("the machine is gone")
-    runs, held, failed, reason = asked[-1]
-    assert set(held) == set(runs["run_id"]) and (failed, reason) == ([], "the machine is gone")
-    assert not sealed.exists() and (opened / replication.COLLECTION / "runs.json").is_file()
+def test_a_pair_from_two_kinds_of_processor_is_named():
+    new, old = {"cpu": "A", "bfloat16": "AMX", "facts": {}}, {"cpu": "A", "facts": {}}
+    made = [old, old, new | {"facts": {"earlier_sessions": [old]}}, new]
+    names = [f"data-KA3-R100-{kind}-s{seed}-0" for seed in range(2) for kind in ("explicit", "deq")]
+    records = {name: {"provenance": one} for name, one in zip(names, made, strict=True)}
+    assert replicated.mixed(records) == "data-KA3-R100-s1"
