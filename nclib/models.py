@@ -258,7 +258,8 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     `seed`. To be called within a fork of the random state."""
     name, made = cfg.own_code, own_code.load(cfg.own_code, cfg.source)
     taken = inspect.signature(made).parameters
-    options = {option: value for option, value in options.items() if option in taken}
+    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    options = {option: value for option, value in options.items() if every or option in taken}
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
     seed_all(seed)
     try:

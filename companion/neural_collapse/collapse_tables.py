@@ -28,8 +28,7 @@ BALANCED = (0, 1)
 R100 = ((3, 100), (5, 100), (7, 100))
 R10 = ((3, 10),)
 R50 = ((3, 50), (5, 50), (7, 50))
-GROUPS = {f"ka{k_a}": ((k_a, ratio),) for k_a, ratio in R100}
-GROUPS |= {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
 # Those of protocol 2, which has seeds of its own.
 FRESH = {"fresh": R100} | {f"fresh{k_a}": ((k_a, ratio),) for k_a, ratio in R100}
 GROUPS |= FRESH

@@ -43,14 +43,6 @@ SECONDARY: tuple[tuple[str, str, str, bool, float], ...] = (
 )
 """In this order: metric, split, claim, whether logarithms are compared, and the share within which it counts as equal
 (0 where equality is not tested)."""
-ESTIMATED: tuple[tuple[str, str, bool], ...] = (
-    ("nc1_trace_ratio", "train", True),
-    ("class_cosine", "train", False),
-    ("accuracy_majority", "test", False),
-    ("accuracy_minority", "test", False),
-    ("loss", "train", True),
-)
-"""Metric, split, whether logarithms are compared: intervals without a test."""
 
 
 def of_seed(seed: int, dataset: str = "cifar10") -> list[RunConfig]:
@@ -80,8 +72,6 @@ class Analysis:
     replaced: Mapping[str, int]
     primary: pd.DataFrame
     secondary: pd.DataFrame
-    estimated: pd.DataFrame
-    by_setting: pd.DataFrame
     sensitivity: pd.DataFrame
 
 
@@ -157,8 +147,6 @@ def analyse(
         replaced,
         primary,
         secondary(known, verdict == "supported"),
-        _table([(metric, split, *_estimate(known, metric, split, logs)) for metric, split, logs in ESTIMATED]),
-        _settings(known),
         _sensitivity(entering, arrays),
     )
 
@@ -212,16 +200,6 @@ def _estimate(frame: pd.DataFrame, metric: str, split: str, logs: bool) -> tuple
 
 def _table(rows: Sequence[tuple[Any, ...]], *more: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["metric", "split", "unit", "change", "low", "high", "seeds", *more])
-
-
-def _settings(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each metric's effect in each setting over seeds, and the standard deviation between the settings' means."""
-    tables = []
-    for metric in PRIMARY + tuple(name for name, *_ in SECONDARY):
-        split, logs = ("test", False) if metric.startswith("accuracy") else ("train", "cosine" not in metric)
-        table = pairs(frame, metric, split, relative=logs).by_setting
-        tables.append(table.assign(metric=metric, between=table["difference"].std(ddof=1)))
-    return pd.concat(tables, ignore_index=True)
 
 
 def _sensitivity(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -49,8 +49,7 @@ class Reader:
         steps = ("Unrolled", "Reversible")  # a fixed number, which is not meant to converge
         self.solved = {m: self.names_of[m][0] for m in deqs if type(m.gradient).__name__ not in steps}
         self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
-        # whether rows that did not converge have been counted, and whether samples may be on either of two axes
-        self.counted = self.square = False
+        self.counted = False  # whether rows that did not converge have been
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
         weight = getattr(module_named(self.modules, name), "weight", None)
@@ -88,23 +87,43 @@ class Reader:
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
+                turned = self._turned(inputs, len(labels)) if self.names is None else {}
+                self.counted = again
                 output = self._run(inputs, len(labels))
-                if self.names is None and self.square:  # refuses layers whose samples are not along the first axis
-                    self.counted = True
-                    self._run(inputs, len(labels) - 1, drop=len(labels))
-                    output, self.counted = self._run(inputs, len(labels)), again
+                for name in turned.keys() & self.given.keys():
+                    self._check_samples(name, self.given[name], turned[name])
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
 
-    def _run(self, inputs: Any, size: int, drop: int | None = None) -> Any:
+    def _turned(self, inputs: Any, size: int) -> dict[str, Tensor]:
+        """What the layers give of a batch whose rows are reversed, if the network takes it."""
+        self.counted = True
+        if any(x.ndim and len(x) == size for x in tensors(inputs)):
+            with suppress(Exception):  # whatever the network raises, as where it needs its rows in their order
+                self._run(inputs, size, turn=True)
+                return self.given
+        return {}
+
+    def _check_samples(self, name: str, h: Tensor, turned: Tensor) -> None:
+        """Leave a layer out whose rows are not where the samples are: it gives the rows of ``h`` for the reversed batch
+        too, but in the same order, as of class prompts or time steps, or in one of its own, as where they are sorted.
+        A layer that gives others, as by chance or in a graph, stays."""
+        h, rows = h.float(), turned[:16].float()
+        apart = torch.linalg.norm(rows - h.flip(0)[:16], dim=1)
+        nearest = torch.cdist(rows, h, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+        elsewhere = (nearest < 0.01 * apart) & (apart > 1e-4 * torch.linalg.norm(h, dim=1).mean())
+        if elsewhere.sum() > len(rows) / 2:
+            self._leave([name], f"the rows of layer {name!r} do not follow the order of the samples")
+
+    def _run(self, inputs: Any, size: int, turn: bool = False) -> Any:
         self.size = size
         self.calls = {}  # of layers that may be the classifier, each call: input, output, ``given`` until then
         self.given: dict[str, Tensor] = {}  # features by layer, in the order of the calls
         self.ran: set[nn.Module] = set()
         self.lent: set[str] = set()  # layers that were called under another name of theirs alone
         self.running: list[tuple] = []  # what holds modules of several names, and how often it has called each
-        return _forward(self.model, inputs, drop)
+        return _forward(self.model, inputs, size if turn else None)
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         name = self.heads[module]
@@ -175,7 +194,6 @@ class Reader:
         x = x.cpu() if x.device.type == "mps" else x  # which has no float64
         if x.is_nested:
             raise ValueError(f"layer {name!r} gives a nested tensor, as with a padding mask: measure a later layer")
-        self.square |= x.ndim == 3 and x.shape[0] == x.shape[1] == self.size > 1
         said = f"layer {name!r} gives {x.dtype} {tuple(x.shape)}"
         h = x
         if callable(pool) and (x.ndim != 2 or (name in self.pools and not self.found)):
@@ -338,12 +356,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _forward(model: nn.Module, inputs: Any, drop: int | None) -> Any:
-    """Of tensors with ``drop`` rows the last is left out."""
+def _forward(model: nn.Module, inputs: Any, turn: int | None) -> Any:
+    """The rows of tensors with ``turn`` rows are reversed."""
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
 
     def moved(x: Any) -> Any:
-        x = x[:-1] if isinstance(x, Tensor) and x.ndim and len(x) == drop else x
+        x = x.flip(0) if isinstance(x, Tensor) and x.ndim and len(x) == turn else x
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x
 
     # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.

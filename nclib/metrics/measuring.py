@@ -52,8 +52,9 @@ def measure(
 ) -> "pd.DataFrame":
     """Neural collapse in the layers of a network, as a table.
 
-    The network runs once over the data, in evaluation mode and without gradients. Afterwards its mode, its hooks and
-    torch's random state are as before, also after an error.
+    The network runs once over the data, in evaluation mode and without gradients, and once more over the first batch
+    with its rows reversed, which tells layers whose rows are not the samples. Afterwards its mode, its hooks and the
+    random state of torch are as before, also after an error.
 
     Parameters
     ----------
@@ -117,7 +118,8 @@ def measure(
     Warns
     -----
     UserWarning
-        A layer that was not named, but found, is left out, or no block is called; ``keep`` is too small, or a layer too
+        A layer that was not named, but found, is left out, as where its rows do not follow the order of the samples, or
+        no block is called; ``keep`` is too small, or a layer too
         wide; the network's output does not follow from that of its classifier: rows change their order, or other layers
         enter it; the classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; it is
         not found, or another may be meant that is not called; an equilibrium layer (``DEQ``) did not converge on some
@@ -140,12 +142,12 @@ def measure(
     A classifier that is called several times in one forward pass is measured at the call whose output is returned, and
     another module, such as a tied cell, at its last call before that; one that stands in several places, such as a
     single ReLU in an ``nn.Sequential``, at the call from each, and is left out where calls do not tell the place. Of a
-    tuple that a layer
-    returns the first tensor is taken, of a mapping or dataclass ``last_hidden_state`` or else the first tensor. The
-    logits are the field or key ``logits`` of what the network returns, or else what its classifier gave, or else the
-    only tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels
-    and features of the layer's own modules show, or else those of the blocks around it. Where they do not show it, and
-    for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, read at its equilibrium.
+    tuple that a layer returns the first tensor is taken, of a mapping or dataclass ``last_hidden_state`` or else the
+    first tensor. The logits are the field or key ``logits`` of what the network returns, or else what its classifier
+    gave, or else the only tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels and features of the
+    layer's own modules show, or else those of the blocks around it, or of the module before. Where they do not show it,
+    and for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, read at its
+    equilibrium.
 
     Sources of what is measured on test data: Papyan, Han & Donoho 2020 (nearest class mean), Galanti, György & Hutter
     2022 (CDNV), Hui, Belkin & Nakkiran 2022 (weak and strong collapse on test data).

@@ -26,7 +26,7 @@ def vectors(x: Tensor, pool: str, last: bool) -> Tensor:
 
 def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> bool | None:
     """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
-    blocks around it, the nearest first, else by the number of axes. None where that is not clear, or where the module
+    blocks around it, the nearest first, else by the module before. None where that is not clear, or where the module
     before gives the size of the other axis, as one of the two is a coincidence; of a map that has sizes of modules
     around on both axes, or on its last alone, that module decides."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
@@ -35,7 +35,7 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
     gives = _before(x, layer, network, entered)
     before = gives[1] if gives[0] != gives[1] else None
     for part in (layer, *reversed(around)):
-        sizes = [_sizes(each) for each in part.modules()]
+        sizes = [_sizes(each, x.ndim) for each in part.modules()]
         first, last = (any(x.shape[axis] in each[axis] for each in sizes) for axis in (1, -1))
         if first != last:
             chance = last and part is not layer and x.ndim > 3 and not gives[1]
@@ -45,7 +45,7 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
             return None if part is layer or x.ndim == 3 else before
         if part is layer and x.ndim == 3 and any(x.shape[1] in each[-1] for each in sizes):
             return None  # turned round
-    return None if x.ndim == 3 and any(isinstance(part, nn.Conv1d) for part in network.modules()) else x.ndim == 3
+    return before
 
 
 def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> tuple[bool, bool]:
@@ -59,15 +59,17 @@ def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> t
     return False, False
 
 
-def _sizes(part: nn.Module) -> dict[int, set[int]]:
+def _sizes(part: nn.Module, axes: int) -> dict[int, set[int]]:
     """The sizes that a module takes or gives on axis 1 and on the last. By torch's convention one whose name ends with
-    1d, 2d or 3d has channels first, as a LayerNorm2d."""
+    1d, 2d or 3d has channels first, as a LayerNorm2d, in maps of one, two or three more axes."""
     channels, features = _named(part, _CHANNELS), _named(part, _FEATURES)
-    if type(part).__name__.endswith(("1d", "2d", "3d")):
-        return {1: channels | features, -1: set()}
+    if (name := type(part).__name__).endswith(("1d", "2d", "3d")):
+        return {1: channels | features if int(name[-2]) + 2 == axes else set(), -1: set()}
     return {1: channels, -1: features}
 
 
 def _named(part: nn.Module, names: Iterable[str]) -> set[int]:
-    sizes = (getattr(part, name, None) for name in names)
+    sizes = [getattr(part, name, None) for name in names]
+    if isinstance(part, nn.RNNBase) and "hidden_size" in names:
+        sizes.append((part.proj_size or part.hidden_size) * (1 + part.bidirectional))
     return {size[0] if isinstance(size, tuple) and len(size) == 1 else size for size in sizes} - {None}

@@ -42,9 +42,6 @@ JUDGED = ["verdict", "scale", "remark"]
 ON_TOYS = {"supported": "as claimed here", "contradicted": "opposite here"}
 """What the words that speak of a paper become at toy scale."""
 
-TAKES_A_SIDE = ("higher", "lower", *ON_TOYS.values(), *ON_TOYS)
-"""Words that a significant difference gets."""
-
 TONES = {
     "for": ("supported", "holds"),
     "against": ("contradicted", "false"),

@@ -563,7 +563,7 @@ def test_three_axes_are_signals_or_tokens_or_asked_for():
         (stack, "0", normal(5, 25, 8), "not features of 25 samples"),
         (stack, "0", normal(25, 25, 8), r"or \(T, B, D\): pass a function"),
         (own, "norm", normal(25, 24, 8), "not features of 25 samples"),
-        (own, "norm", normal(25, 25, 8), "not features of 24 samples"),  # which one run on 24 rows shows
+        (own, "norm", normal(25, 25, 8), "do not follow the order of the samples"),
     ):
         with pytest.raises(ValueError, match=says):
             nc.features(net, [(tokens, LABELS[:25])], layer)

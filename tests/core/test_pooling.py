@@ -1,6 +1,7 @@
 """How feature maps become vectors, and which layers are found: maps with channels last, tokens, equilibria."""
 
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -91,6 +92,55 @@ def test_tokens_after_a_convolution_have_their_features_last():
     net = Net(lambda n, x: n.head(n.block(n.patch(x).transpose(1, 2)).mean(1)), **parts, head=nn.Linear(6, K))
     table = nc.measure(net, batches(normal(60, 3, 8)))
     assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"patch": 6, "head.input": 6}
+
+
+def test_features_are_as_wide_as_a_recurrent_layer_gives_or_the_layer_before():
+    rnn = Net(lambda net, x: net.lstm(x.mT)[0], lstm=nn.LSTM(8, 10, batch_first=True, bidirectional=True))
+    turn, flat = Net(lambda _, x: x.permute(0, 2, 3, 1)), nn.Flatten()
+    parts = {"enc": nn.Linear(3, 7), "act": nn.Tanh(), "dec": nn.Linear(7, K)}
+    state_space = Net(lambda net, x: net.dec(net.act(net.enc(x).mT).mean(2)), **parts)
+    for net, layer, x, axes in (
+        (nn.Sequential(nn.Conv1d(3, 8, 1), rnn, flat, nn.Linear(160, K)), "1", normal(60, 3, 8), 1),
+        (nn.Sequential(nn.Conv2d(1, 5, 2, 2), turn, flat, nn.Linear(240, K)), "1", IMAGES, (1, 2)),
+        (state_space, "act", normal(60, 9, 3), 2),
+    ):
+        by_hand = nc.features(net, batches(x), layer, lambda h, axes=axes: h.mean(axes)).h
+        torch.testing.assert_close(nc.features(net, batches(x), layer).h, by_hand)
+    frames = Net(lambda net, x: net.conv(x.flatten(0, 1)).unflatten(0, x.shape[:2]), conv=nn.Conv2d(1, 5, 2, 2))
+    with pytest.raises(ValueError, match=r"\(25, 5, 5, 3, 4\), which may be .*: pass a function"):
+        nc.features(nn.Sequential(frames, flat, nn.Linear(300, K)), batches(normal(60, 5, 1, 6, 8)), "0")
+
+
+def _sorted_inside(net, x):
+    order = x.sum(1).argsort()
+    return net.fc(net.proj(x[order])[order.argsort()])
+
+
+def _wants_order(net, x):
+    assert x[0, 0] > x[-1, 0], "the first row is the longest"
+    return net.fc(net.proj(x))
+
+
+@pytest.mark.parametrize(
+    ("does", "left"),
+    [
+        (lambda net, x: net.proj(x) @ net.other(net.prompts).T, ["other"]),  # K prompts in batches of K
+        (_sorted_inside, ["proj"]),
+        (lambda net, x: net.fc(net.proj(net.prompts @ x)), []),  # a graph of the samples
+        (_wants_order, []),
+    ],
+)
+def test_layers_whose_rows_are_not_the_samples_are_left_out(does, left):
+    parts = {name: nn.Linear(K, 8) for name in ("proj", "other")}
+    net = Net(does, **parts, fc=nn.Linear(8, K), prompts=normal(K, K))
+    x = normal(8, K, K).sort(1, descending=True).values
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        layers = set(nc.measure(net, [(rows, LABELS[:K]) for rows in x], classifier=None, num_classes=K)["layer"])
+    said = [
+        name for name in parts if f"rows of layer {name!r} do not follow the order" in str([w.message for w in told])
+    ]
+    assert said == left and layers.isdisjoint(left) and ("proj" in layers) == ("proj" not in left)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

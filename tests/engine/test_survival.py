@@ -1,9 +1,7 @@
 """Every failure that can be made to happen, made to happen: what is complete afterwards is equal to the bit."""
 
-import os
 import random
 import shutil
-import signal
 import time
 
 import faults
@@ -74,38 +72,6 @@ def test_random_kills_over_a_grid_of_runs(number, over, epochs, tmp_path):
     for run in killed.ids():
         assert_equal(run, killed, reference)
     assert debris(killed) == debris(reference) == []
-
-
-def test_a_training_process_killed_in_mid_epoch_goes_on_from_the_last_one(reference, tmp_path, journal):
-    wanted = _config("deq", seed=1)
-    run, after = run_id(wanted), RunStore(tmp_path / "runs")
-    child = faults.start(_slow_epochs, wanted, str(after.root), str(journal.path), 2)
-    with faults.children(child):
-        journal.wait("in epoch 3")
-        os.kill(child.pid, signal.SIGKILL)
-        child.join(10)
-    assert not after.has(run)
-    jobs.train_run(wanted, after)
-    assert after.open(run).provenance["facts"]["continued_from"] == [2]
-    assert_equal(run, after, reference)
-    assert debris(after) == []
-
-
-def _slow_epochs(config, root, journal, after):
-    """A training that stays in the middle of an epoch for as long as it takes to end it."""
-    from nclib import training
-
-    honest, steps = training.learning_rate, {"done": 0}
-
-    def stay(train, step, total):
-        steps["done"] += 1
-        if steps["done"] == 3 * after + 2:  # three updates an epoch
-            Journal(journal).note(f"in epoch {after + 1}")
-            time.sleep(300)
-        return honest(train, step, total)
-
-    training.learning_rate = stay
-    jobs.train_run(config, RunStore(root))
 
 
 def test_two_clients_that_want_the_same_grid_train_each_run_once(reference, tmp_path, store):
