@@ -120,7 +120,7 @@ class DEQ(nn.Module, Generic[Returned]):
     fullgraph=True and torch.export are refused, since values decide how many steps a solve takes. Torch runs a whole
     loop eager in which a graph breaks, nn.Sequential too: compile its other modules one by one there.
 
-    torch.func (vmap, grad, jacrev, jvp) passes through ``Unrolled`` and fails with the other rules;
+    torch.func (vmap, grad, jacrev, jvp) and forward_ad pass through ``Unrolled`` and fail with the other rules;
     torch.autograd.functional.jacobian works with all of them, one number of the output after the other.
 
     Under autocast x and the state are float32. In bfloat16 gentle cells reach residuals of 5e-4 and convolution cells
@@ -231,8 +231,10 @@ class DEQ(nn.Module, Generic[Returned]):
         _check_at(at, gradient)
         if not isinstance(x, Tensor):
             raise TypeError(f"x is a {type(x).__name__}; give one tensor, and others of its rows in args=(tensor,)")
-        if torch._C._are_functorch_transforms_active() and not isinstance(gradient, Unrolled):
-            raise RuntimeError("torch.func passes through one rule alone: give gradient=nclib.Unrolled(50)")
+        forward_mode = torch.autograd.forward_ad._current_level >= 0  # which would lose tangents under no_grad
+        if (torch._C._are_functorch_transforms_active() or forward_mode) and not isinstance(gradient, Unrolled):
+            said = "torch.func and forward-mode derivatives pass through one rule alone"
+            raise RuntimeError(f"{said}: give gradient=nclib.Unrolled(50)")
         self.last_solution = None  # its memory is free for this solve
         self._refuse_live()
         parts, cell, start = packed(self.cell, self.start(x) if z0 is None else z0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, with_rule, zeros_of_two_parts
 from torch import nn
-from torch.autograd import gradcheck
+from torch.autograd import forward_ad, gradcheck
 from torchvision import ops
 
 from nclib.deq import DEQ, BackwardNotConverged, ForwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled
@@ -222,7 +222,13 @@ def test_a_row_is_solved_when_every_part_is(solver):
     assert DEQ(lambda z, x: torch.cos(z))(x)[1].part_residual is None
 
 
+def _dual(f, x):
+    with torch.no_grad(), forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(forward_ad.make_dual(x, x))).tangent
+
+
 TRANSFORMS = {
+    "dual": _dual,
     "vmap": lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x),
     "grad": lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
     "jacrev": lambda f, x: torch.func.jacrev(f)(x),

@@ -137,10 +137,8 @@ def test_layers_whose_rows_are_not_the_samples_are_left_out(does, left):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         layers = set(nc.measure(net, [(rows, LABELS[:K]) for rows in x], classifier=None, num_classes=K)["layer"])
-    said = [
-        name for name in parts if f"rows of layer {name!r} do not follow the order" in str([w.message for w in told])
-    ]
-    assert said == left and layers.isdisjoint(left) and ("proj" in layers) == ("proj" not in left)
+    assert str([w.message for w in told]).count("do not follow the order of the samples") == len(left)
+    assert layers.isdisjoint(left) and ("proj" in layers) == ("proj" not in left)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
