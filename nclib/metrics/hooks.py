@@ -87,10 +87,10 @@ class Reader:
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
-                turned = self._turned(inputs, len(labels)) if self.names is None else {}
+                turned = self._turned(inputs, len(labels)) if self.names is None and self.pools else {}
                 self.counted = again
                 output = self._run(inputs, len(labels))
-                for name in turned.keys() & self.given.keys():
+                for name in [name for name in self.given if name in turned]:
                     self._check_samples(name, self.given[name], turned[name])
                 yield self._read(output, labels)
         if self.names is None:
