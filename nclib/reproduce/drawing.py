@@ -81,6 +81,7 @@ class Drawing:
         self.tasks, self.profile, self.force, self.echo = tasks, profile, force, echo
         self.waiting = list(tasks)
         self.there: set[str] = set()
+        self.planned = set(self.order())
         self._code = code()
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         self._rows: dict[str, concurrent.futures.Future[Row]] = {}
@@ -99,10 +100,11 @@ class Drawing:
         return list(dict.fromkeys(run for task in self.tasks for run in task.needed))
 
     def stored(self, run: str) -> None:
-        """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""
+        """A run is there now; what waits for no other begins. Nothing else begins before what is urgent."""
         self.there.add(run)
         for task in list(self.waiting):
-            if self.there.issuperset(task.needed) and task.name != SUMMARY:
+            awaited = task.needed.keys() | task.optional.keys() & self.planned
+            if awaited <= self.there and task.name != SUMMARY:
                 self._begin(task)
             elif task.name in FIRST:
                 break
