@@ -72,4 +72,5 @@ def _named(part: nn.Module, names: Iterable[str]) -> set[int]:
     sizes = [getattr(part, name, None) for name in names]
     if isinstance(part, nn.RNNBase) and "hidden_size" in names:
         sizes.append((part.proj_size or part.hidden_size) * (1 + part.bidirectional))
-    return {size[0] if isinstance(size, tuple) and len(size) == 1 else size for size in sizes} - {None}
+    sizes = [size[0] if isinstance(size, tuple) and len(size) == 1 else size for size in sizes]
+    return {size for size in sizes if isinstance(size, int)}
