@@ -48,7 +48,7 @@ class Reader:
             self.heads = {} if classifier is None else self._head_named(classifier)
         steps = ("Unrolled", "Reversible")  # a fixed number, which is not meant to converge
         self.solved = {m: self.names_of[m][0] for m in deqs if type(m.gradient).__name__ not in steps}
-        self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
+        self.last: dict[tuple, tuple[bool, int]] = {}  # whether the features of a layer are on its last axis; d
         self.counted = False  # whether rows that did not converge have been
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
@@ -97,9 +97,11 @@ class Reader:
             raise ValueError("the loader gave no batches, or empty ones alone")
 
     def _turned(self, inputs: Any, size: int) -> dict[str, Tensor]:
-        """What the layers give of a batch whose rows are reversed, if the network takes it."""
+        """What the layers give of a batch whose rows are reversed, if that can be done and the network takes it."""
         self.counted = True
-        if any(x.ndim and len(x) == size for x in tensors(inputs)):
+        args, named = _arguments(inputs)
+        rows = [x for x in (*args, *named.values()) if isinstance(x, Iterable) and getattr(x, "ndim", 1)]
+        if rows and all(isinstance(x, Tensor) and len(x) == size for x in rows):
             with suppress(Exception):  # whatever the network raises, as where it needs its rows in their order
                 self._run(inputs, size, turn=True)
                 return self.given
@@ -205,11 +207,12 @@ class Reader:
         return h.clone()
 
     def _vectors(self, x: Tensor, pool: str, name: str, module: nn.Module, said: str) -> Tensor:
-        key = name, x.shape[1:]
-        if key not in self.last:
-            self.last[key] = features_last(x, module, self.model, name not in self.modules)
-        if (last := self.last[key]) is None:
-            raise ValueError(f"{said}, which may be (B, C, …), (B, …, D) or (T, B, D): pass a function as its pool")
+        last, width = self.last.get((name, x.ndim), (None, 0))
+        if last is None or x.shape[-1 if last else 1] != width:
+            last = features_last(x, module, self.model, name not in self.modules)
+            if last is None:
+                raise ValueError(f"{said}, which may be (B, C, …), (B, …, D) or (T, B, D): pass a function as its pool")
+            self.last[name, x.ndim] = last, x.shape[-1 if last else 1]
         return vectors(x, pool, last)
 
     def twins(self) -> set[str]:
@@ -284,14 +287,15 @@ class Reader:
         others = {x.shape[1] for x in returned if not any(_alike(x, y) for y in known)}
         if same := others & {widths[name] for name in ends}:  # logits that another classifier may have given
             ends = [name for name in names if widths[name] in same]
-        names = ends or (names if self.num_classes else names[-1:])
+        one = isinstance(alone, Tensor) and alone.numel() == self.size  # a logit of two classes, from no layer of two
+        names = ends or ([] if one else names if self.num_classes else names[-1:])
         if len(names) > 1:
             raise ValueError(f"each of {names} may be the classifier: pass classifier= one of them, or None")
         self.num_classes = self.num_classes or (widths[names[0]] if names else 1)
         if self.num_classes < 2:
             raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
         self.idle = {name: len(m.weight) for m, name in self.heads.items() if name not in self.calls}
-        unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
+        unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes and not one]
         if names:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
@@ -367,9 +371,14 @@ def _forward(model: nn.Module, inputs: Any, turn: int | None) -> Any:
     # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with torch.no_grad(), stance:
-        if isinstance(inputs, Mapping):
-            return model(**{name: moved(x) for name, x in inputs.items()})
-        return model(*map(moved, inputs if isinstance(inputs, (tuple, list)) else [inputs]))
+        args, named = _arguments(inputs)
+        return model(*map(moved, args), **{name: moved(x) for name, x in named.items()})
+
+
+def _arguments(inputs: Any) -> tuple[Iterable[Any], Mapping[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), inputs
+    return inputs if isinstance(inputs, (tuple, list)) else (inputs,), {}
 
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:

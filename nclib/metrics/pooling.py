@@ -37,14 +37,15 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
     for part in (layer, *reversed(around)):
         sizes = [_sizes(each, x.ndim) for each in part.modules()]
         first, last = (any(x.shape[axis] in each[axis] for each in sizes) for axis in (1, -1))
+        turned = not first and x.shape[1] != x.shape[-1] and any(x.shape[1] in each[-1] for each in sizes)
+        if turned and (last if x.ndim > 3 else part is layer and not last):
+            return None
         if first != last:
             chance = last and part is not layer and x.ndim > 3 and not gives[1]
             chance |= first and x.ndim == 3 and x.shape[1] == x.shape[2]  # channels may have been put on either axis
             return last if before in (None, last) and not chance else None
         if first:
             return None if part is layer or x.ndim == 3 else before
-        if part is layer and x.ndim == 3 and any(x.shape[1] in each[-1] for each in sizes):
-            return None  # turned round
     return before
 
 
@@ -61,10 +62,13 @@ def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> t
 
 def _sizes(part: nn.Module, axes: int) -> dict[int, set[int]]:
     """The sizes that a module takes or gives on axis 1 and on the last. By torch's convention one whose name ends with
-    1d, 2d or 3d has channels first, as a LayerNorm2d, in maps of one, two or three more axes."""
-    channels, features = _named(part, _CHANNELS), _named(part, _FEATURES)
-    if (name := type(part).__name__).endswith(("1d", "2d", "3d")):
-        return {1: channels | features if int(name[-2]) + 2 == axes else set(), -1: set()}
+    1d, 2d or 3d has channels first, as a LayerNorm2d, in maps of one, two or three more axes; one that is not torch's
+    may have either first."""
+    kind, channels, features = type(part), _named(part, _CHANNELS), _named(part, _FEATURES)
+    if kind.__name__.endswith(("1d", "2d", "3d")):
+        return {1: channels | features if int(kind.__name__[-2]) + 2 == axes else set(), -1: set()}
+    if not kind.__module__.startswith("torch."):
+        channels = features = channels | features
     return {1: channels, -1: features}
 
 
