@@ -272,7 +272,8 @@ def solve(
     states after each number of evaluations in ``at``.
     """
     check_solver("solver", solver)
-    _check_start(z0)
+    if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
+        raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
     check_rows(len(z0), {f"args[{i}]": arg for i, arg in enumerate(args)})
     batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"
     flatten, restore = _layout(z0)
@@ -373,8 +374,3 @@ def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
         if tensor.dim() == 0 or len(tensor) != rows:
             found = f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows"
             raise ValueError(f"{found}. A mask that all rows share belongs to the cell: register_buffer('mask', mask)")
-
-
-def _check_start(z0: Tensor) -> None:
-    if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
-        raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")

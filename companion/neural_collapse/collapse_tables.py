@@ -240,7 +240,9 @@ def _verdicts() -> str:
             mean, half = found.interval.mean, found.interval.half
             cells.append(minus(f"{mean:+.{digits}f} ± {half:.{digits}f}") + f", *{word}*")
         lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
-    return table(["", "the paper: DEQ", *(_name(*one) for one in SETTINGS)], lines)
+    return table(
+        ["", "the paper: DEQ", *(f"K_A = {k_a}, R = {ratio}" if k_a else "balanced" for k_a, ratio in SETTINGS)], lines
+    )
 
 
 def parts(group: str, metric: str) -> dict[str, Interval]:
@@ -356,10 +358,6 @@ def _norms() -> dict[str, str]:
 
 
 # --- words --------------------------------------------------------------------------------------------------------
-
-
-def _name(majority: int, ratio: int) -> str:
-    return f"K_A = {majority}, R = {ratio}" if majority else "balanced"
 
 
 def said(row: Row, found: Interval) -> str:

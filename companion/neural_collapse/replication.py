@@ -212,13 +212,11 @@ def _sensitivity(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, Any]]) -
     for keys, group in frame[kept.astype(bool)].groupby(SETTING, dropna=False):
         for metric in PRIMARY:
             if len(group):
-                rows.append(
-                    ("at most one miss in a class", *keys[1:], metric, *_estimate(group, metric, "train", True))
-                )
+                found = _estimate(group, metric, "train", True)
+                rows.append(("at most one miss in a class", *keys[1:], metric, *found))
     for metric in PRIMARY:
-        rows.append(
-            ("equal training loss", pd.NA, pd.NA, metric, *_estimate(_equal_loss(frame), metric, "train", True))
-        )
+        found = _estimate(_equal_loss(frame), metric, "train", True)
+        rows.append(("equal training loss", pd.NA, pd.NA, metric, *found))
     return pd.DataFrame(rows, columns=["analysis", "K_A", "R", "metric", "unit", "change", "low", "high", "seeds"])
 
 

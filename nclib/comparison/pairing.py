@@ -182,7 +182,8 @@ def pairs(
         raise ValueError(f"run {lost[0][0]} has rows, and none of {metric} ({split}); leave it out of the frame")
     at_end = frame[frame["epoch"].isin(runs["epoch"])].astype({"epoch": "int64"}).merge(runs[[*_RUN, "epoch"]])
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
-    _check_options(rows, runs)
+    options = rows.drop(columns=_ROW).drop_duplicates()  # what the frame knows but network, setting and seed
+    _check_alike(pickle.dumps(options.merge(runs[[*_RUN, "epochs judged"]], on=_RUN)))
     _check_partners(runs, f"{metric} ({split})")
     _check_copies(rows)
     _check_copies(rows[rows["metric"] != metric], of_all=False)
@@ -221,12 +222,6 @@ def _check_columns(frame: pd.DataFrame) -> None:
         found = frame[name].drop_duplicates()
         if len(alike := found[found.map(plain).duplicated(keep=False)]):
             raise ValueError(f"{name} is written in two ways, {alike.tolist()}; write it in one")
-
-
-def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
-    """Refuse runs that differ in anything the frame knows, network, setting and seed apart."""
-    runs = rows.drop(columns=_ROW).drop_duplicates()
-    _check_alike(pickle.dumps(runs.merge(judged[[*_RUN, "epochs judged"]], on=_RUN)))
 
 
 @functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs

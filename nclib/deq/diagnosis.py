@@ -130,7 +130,9 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         raise ValueError("x has no rows; give a batch of at least one")
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.no_grad(), forked, autocast_of(x)():
-        layer = copy.deepcopy(layer, _computed(layer))
+        # torch copies no weights that the former weight_norm and spectral_norm compute
+        tensors = (t for module in layer.modules() for t in vars(module).values() if isinstance(t, Tensor))
+        layer = copy.deepcopy(layer, {id(t): t.detach().clone() for t in tensors if not t.is_leaf})
         layer.return_solution, layer.on_failure, layer.last_backward = True, "ignore", None
         x, *args = (t.detach().clone() for t in (x, *args))
         start = layer.start(x) if z0 is None else z0
@@ -208,12 +210,6 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
     found["cost"] = _cost(rows)
     not_judged = {"ok": None, "says": f"Not judged, see {why}."}
     return Diagnosis({name: found.get(name, not_judged) for name in NAMES}, own.trace, tol)
-
-
-def _computed(layer: DEQ) -> dict[int, Tensor]:
-    """The memory of a copy: of weights that the former weight_norm and spectral_norm compute, torch copies none."""
-    tensors = (t for module in layer.modules() for t in vars(module).values() if isinstance(t, Tensor))
-    return {id(t): t.detach().clone() for t in tensors if not t.is_leaf}
 
 
 def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Reader:
         self.counted = True
         args, named = _arguments(inputs)
         rows = [x for x in (*args, *named.values()) if isinstance(x, Iterable) and getattr(x, "ndim", 1)]
-        if rows and all(isinstance(x, Tensor) and len(x) == size for x in rows):
+        if rows and all(isinstance(x, (Tensor, list, tuple)) and len(x) == size for x in rows):
             with suppress(Exception):  # whatever the network raises, as where it needs its rows in their order
                 self._run(inputs, size, turn=True)
                 return self.given
@@ -361,11 +361,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _forward(model: nn.Module, inputs: Any, turn: int | None) -> Any:
-    """The rows of tensors with ``turn`` rows are reversed."""
+    """Tensors and lists with ``turn`` rows are reversed."""
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
 
     def moved(x: Any) -> Any:
-        x = x.flip(0) if isinstance(x, Tensor) and x.ndim and len(x) == turn else x
+        if isinstance(x, (Tensor, list, tuple)) and turn == (len(x) if getattr(x, "ndim", 1) else 0):
+            x = x.flip(0) if isinstance(x, Tensor) else x[::-1]
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x
 
     # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.

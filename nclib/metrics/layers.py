@@ -60,9 +60,8 @@ def blocks_of(model: nn.Module) -> list[str]:
             single = _is_single(child)
             goes_on &= single and not _has_weight(child)
             # an equilibrium layer is measured at its equilibrium
-            wrapper = not (single or type(parent) in _CONTAINERS or hasattr(child, "last_solution")) and _has_stage(
-                child
-            )
+            whole = single or type(parent) in _CONTAINERS or hasattr(child, "last_solution")
+            wrapper = not whole and _has_stage(child)
             if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):
