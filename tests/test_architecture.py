@@ -1,11 +1,8 @@
 """What the modules of the library may import."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
-
-from companion import certify
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "nclib"
@@ -15,18 +12,6 @@ def test_the_contracts_on_imports_are_kept():
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_certificates_need_only_the_standard_library():
-    modules = ("__init__", "exact", "certify", *(module.replace(".", "/") for module in certify._MODULES))
-    third = set()
-    for path in (ROOT / "companion" / f"{module}.py" for module in modules):
-        for node in ast.iter_child_nodes(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                third |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                third.add((node.module or "").split(".")[0])
-    assert third <= {"nclib", "companion", *sys.stdlib_module_names}
 
 
 ALONE = """

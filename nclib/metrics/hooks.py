@@ -295,7 +295,7 @@ class Reader:
         if self.num_classes < 2:
             raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
         self.idle = {name: len(m.weight) for m, name in self.heads.items() if name not in self.calls}
-        unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes and not one]
+        unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
         if names:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()

@@ -111,6 +111,27 @@ def test_features_are_as_wide_as_a_recurrent_layer_gives_or_the_layer_before():
         nc.features(nn.Sequential(frames, flat, nn.Linear(300, K)), batches(normal(60, 5, 1, 6, 8)), "0")
 
 
+def test_sizes_that_two_axes_may_have_are_asked_for_and_one_axis_is_kept_for_every_batch():
+    own = Net(lambda _, x: x.relu(), normalized_shape=(8,), num_features=[3, 5])  # a LayerNorm of either axis
+    biased = Net(
+        lambda net, x: net.norm(x.transpose(1, 3)).transpose(1, 3), norm=nn.LayerNorm(8), heads=nn.Embedding(9, 6)
+    )
+    for layer, x in ((own, normal(60, 1, 16, 16)), (biased, IMAGES)):
+        net = nn.Sequential(nn.Sequential(nn.Conv2d(1, 8, 2, 2), layer), nn.Flatten(), nn.LazyLinear(K))
+        with pytest.raises(ValueError, match=r"which may be .*: pass a function"):
+            nc.features(net, batches(x), "0.1")
+    net = nn.Sequential(nn.Conv1d(3, 6, 1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, K))
+    loader = [(normal(25, 3, length), LABELS[:25]) for length in (9, 6, 12)]
+    assert nc.features(net, loader, "1").h.shape == (75, 6)
+
+
+def test_inputs_within_inputs_are_read_and_one_logit_is_of_no_layer_of_two():
+    net = Net(lambda net, batch: net.fc(net.gate(batch["x"])), gate=nn.Linear(8, 2), fc=nn.Linear(2, 1))
+    with pytest.warns(UserWarning, match="no classifier was found") as told:
+        table = nc.measure(net, [(({"x": normal(60, 8)},), LABELS % 2)], num_classes=2)
+    assert "order of the samples" not in str([w.message for w in told]) and "gate.input" not in set(table["layer"])
+
+
 def _sorted_inside(net, x):
     order = x.sum(1).argsort()
     return net.fc(net.proj(x[order])[order.argsort()])

@@ -61,13 +61,6 @@ def test_results_of_other_parameters_stay_among_the_results(monkeypatch):
             paths.results("quick")
 
 
-@pytest.mark.parametrize(
-    ("values", "name"), [({}, ""), ({"seeds": 5, "epochs": 3}, "epochs=3,seeds=5"), ({"lr": 1e-05}, "lr=1e-05")]
-)
-def test_folders_of_other_parameters_are_named_plainly(values, name):
-    assert other_parameters.folder_name(values) == name
-
-
 def test_folders_of_parameters_that_cannot_stand_in_a_name_differ_all_the_same():
     hard = ["a/b", "a:b", "../../x", "A", "a", "größe", "x" * 300, "x" * 301, "-", "a\nb"]
     names = {other_parameters.folder_name({"dataset": value}) for value in hard}
