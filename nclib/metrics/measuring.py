@@ -119,11 +119,11 @@ def measure(
     -----
     UserWarning
         A layer that was not named, but found, is left out, as where its rows do not follow the order of the samples, or
-        no block is called; ``keep`` is too small, or a layer too
-        wide; the network's output does not follow from that of its classifier: rows change their order, or other layers
-        enter it; the classifier is not h Wᵀ + b of its input and weight, as with cosines, a scale or prototypes; it is
-        not found, or another may be meant that is not called; an equilibrium layer (``DEQ``) did not converge on some
-        of the rows; a layer has fewer than K − 1 dimensions, where no simplex exists; a class has no samples, or one.
+        no block is called; ``keep`` is too small, or a layer too wide; the network's output does not follow from that
+        of its classifier: rows change their order, or other layers enter it; the classifier is not h Wᵀ + b of its
+        input and weight, as with cosines, a scale or prototypes; it is not found, or another may be meant that is not
+        called; an equilibrium layer (``DEQ``) did not converge on some of the rows; a layer has fewer than K − 1
+        dimensions, where no simplex exists; a class has no samples, or one.
 
     Notes
     -----
