@@ -81,7 +81,8 @@ class Drawing:
         self.tasks, self.profile, self.force, self.echo = tasks, profile, force, echo
         self.waiting = list(tasks)
         self.there: set[str] = set()
-        self.planned = set(self.order())
+        planned = set(self.order())
+        self.awaited = {task.name: task.needed.keys() | task.optional.keys() & planned for task in tasks}
         self._code = code()
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         self._rows: dict[str, concurrent.futures.Future[Row]] = {}
@@ -103,8 +104,7 @@ class Drawing:
         """A run is there now; what waits for no other begins. Nothing else begins before what is urgent."""
         self.there.add(run)
         for task in list(self.waiting):
-            awaited = task.needed.keys() | task.optional.keys() & self.planned
-            if awaited <= self.there and task.name != SUMMARY:
+            if self.there.issuperset(self.awaited[task.name]) and task.name != SUMMARY:
                 self._begin(task)
             elif task.name in FIRST:
                 break
