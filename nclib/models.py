@@ -364,7 +364,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     if (name := cfg.own_code) is None:
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
-    with forked(), torch.no_grad():
+    with forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         model, whole = build_model(cfg, num_classes, image[0]), cfg.kind == "network"
         x = images if whole else model.encoder(images)
         try:

@@ -240,9 +240,8 @@ def _verdicts() -> str:
             mean, half = found.interval.mean, found.interval.half
             cells.append(minus(f"{mean:+.{digits}f} ± {half:.{digits}f}") + f", *{word}*")
         lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
-    return table(
-        ["", "the paper: DEQ", *(f"K_A = {k_a}, R = {ratio}" if k_a else "balanced" for k_a, ratio in SETTINGS)], lines
-    )
+    heads = [f"K_A = {k_a}, R = {ratio}" if k_a else "balanced" for k_a, ratio in SETTINGS]
+    return table(["", "the paper: DEQ", *heads], lines)
 
 
 def parts(group: str, metric: str) -> dict[str, Interval]:

@@ -233,9 +233,7 @@ class DEQ(nn.Module, Generic[Returned]):
             raise TypeError(f"x is a {type(x).__name__}; give one tensor, and others of its rows in args=(tensor,)")
         forward_mode = torch.autograd.forward_ad._current_level >= 0  # which would lose tangents under no_grad
         if (torch._C._are_functorch_transforms_active() or forward_mode) and not isinstance(gradient, Unrolled):
-            raise RuntimeError(
-                "torch.func and forward mode pass through one rule alone: give gradient=nclib.Unrolled(50)"
-            )
+            raise RuntimeError("torch.func and forward_ad pass through one rule: give gradient=nclib.Unrolled(50)")
         self.last_solution = None  # its memory is free for this solve
         self._refuse_live()
         parts, cell, start = packed(self.cell, self.start(x) if z0 is None else z0)

@@ -20,6 +20,7 @@ import torch
 from nclib import models, training
 from nclib.config import ConfigError, DataConfig, RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.data import make_split
+from nclib.deq import ForwardNotConverged
 from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, processes, provenance
 from nclib.training import Result as Result
@@ -99,8 +100,9 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     record["warnings"] = sorted({str(warning.message) for warning in caught})
     store.save(config, result, record, code)
     end = f"epoch {train.epochs}:" if isinstance(train, TrainConfig) else "no epoch"
+    told = DamageWarning, ForwardNotConverged  # by a layer in a network of the user's
     for warning in caught:  # kept with the run, where nobody looks for lost work, or for a last epoch that went wrong
-        if issubclass(warning.category, DamageWarning) or str(warning.message).startswith(end):
+        if issubclass(warning.category, told) or str(warning.message).startswith(end):
             warnings.warn(warning.message, stacklevel=2)
 
 

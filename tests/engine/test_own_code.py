@@ -21,7 +21,7 @@ SOURCE = """
 from pathlib import Path
 import random
 import numpy as np
-import torch
+import nclib as nc, torch
 from torch import nn
 from helper import HALF
 
@@ -56,6 +56,8 @@ def small(num_classes, in_channels, width):
     return nn.Sequential(*body, nn.Flatten(), head)
 
 keyed = lambda *sizes, **options: small(*sizes, **options)
+slow = nc.DEQ(lambda z, x: 0.99 * z + 0.01 * x, nc.FixedPointIteration(max_steps=2), z0="zeros", return_solution=False)
+unsolved = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), slow, nn.Linear(8, 10))
 
 def softmax(num_classes, in_channels):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
@@ -100,6 +102,7 @@ def headless(num_classes, in_channels):
 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
+BFLOAT16 = TRAIN.replace(precision="bfloat16")
 
 
 @pytest.fixture
@@ -204,7 +207,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, fol
 
 
 def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
-    kinds = [cell(), cell(kind="explicit_matched"), cell("Grouped"), network("keyed")]
+    kinds = [cell(), cell(kind="explicit_matched"), cell("Grouped").replace(train=BFLOAT16), network("keyed")]
     frame = runs.ensure_runs([config.replace(seed=seed) for config in kinds for seed in range(2)])
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
@@ -216,6 +219,8 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     said = notes.describe_runs(kinds[:2]) + notes.describe_runs(kinds[3:])
     assert "with my_cells:Cell," in said and "A network with my_cells:keyed," in said
     assert not runs.load_run(kinds[3]).weights["classifier.bias"].any(), "one tensor in all networks, as it was"
+    with pytest.warns(nc.deq.ForwardNotConverged, match="rows"):
+        runs.ensure_runs([network("unsolved")])
 
 
 def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):

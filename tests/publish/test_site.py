@@ -67,11 +67,6 @@ def broken(site):
                 yield f"{page.name}: {link}"
 
 
-def test_a_profile_without_notebooks_has_no_site():
-    with pytest.raises(sources.ReportError, match="type: nclib reproduce --profile smoke"):
-        build.build("smoke")
-
-
 def test_the_largest_scale_of_each_notebook_is_shown_and_named(smoke):
     fill_larger()
     found = {page.name: page for page in sources.executed("smoke")}
