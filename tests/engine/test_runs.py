@@ -130,7 +130,7 @@ def _listening():
     sockets = set()
     for process in own:
         for file in Path(f"/proc/{process}/fd").iterdir():
-            if file.exists() or file.is_symlink():
+            with contextlib.suppress(FileNotFoundError):  # it may be closed meanwhile
                 sockets.add(os.readlink(file).removeprefix("socket:[").rstrip("]"))
     rows = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()]
     return [row[1] for row in rows if row[3] == "0A" and row[9] in sockets]
