@@ -330,7 +330,8 @@ def _counts() -> dict[str, str]:
 
 
 def _missed() -> dict[str, str]:
-    """Training images that the DEQs of `UNJUDGED` miss at the end, by seed; and how many networks miss any."""
+    """Training images that the DEQs of `UNJUDGED` miss at the end, by seed; and how many networks of both protocols
+    miss any."""
     last = pd.concat([tracked(), tracked(fresh=True)]).query("metric == 'accuracy_train_prior' and split == 'train'")
     last = last[last["epoch"] == last["epoch"].max()]
     images = 5000 * (last["K_A"].fillna(0) + (10 - last["K_A"].fillna(0)) / last["R"])

@@ -104,9 +104,12 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
                 report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
                 report |= _by_group(outputs, split.minority)
                 key = f"{name}/{sweep}/{solver.method}"
-                kept = {one for one in report if one.startswith(("loss", "accuracy", "solver")) and "." not in one}
-                rows += [(number, key, metric, report[metric]) for metric in report if metric in kept.union(PROBED)]
+                rows += [(number, key, metric, value) for metric, value in report.items() if _kept(metric)]
     return pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+
+
+def _kept(metric: str) -> bool:
+    return metric in PROBED or (metric.startswith(("loss", "accuracy", "solver")) and "." not in metric)
 
 
 def _groups(minority: Tensor) -> dict[str, Tensor]:

@@ -100,10 +100,12 @@ class Reader:
         """What the layers give of a batch whose rows are reversed, if that can be done and the network takes it."""
         self.counted = True
         args, named = _arguments(inputs)
-        rows = [x for x in (*args, *named.values()) if isinstance(x, Iterable) and getattr(x, "ndim", 1)]
-        if rows and all(isinstance(x, (Tensor, list, tuple)) and len(x) == size for x in rows):
+        given = {**dict(enumerate(args)), **named}
+        rows = {i: x for i, x in given.items() if isinstance(x, Iterable) and getattr(x, "ndim", 1)}
+        if rows and all(isinstance(x, (Tensor, list, tuple)) and len(x) == size for x in rows.values()):
+            given |= {i: x.flip(0) if isinstance(x, Tensor) else x[::-1] for i, x in rows.items()}
             with suppress(Exception):  # whatever the network raises, as where it needs its rows in their order
-                self._run(inputs, size, turn=True)
+                self._run(given if named else [*given.values()], size)
                 return self.given
         return {}
 
@@ -118,14 +120,14 @@ class Reader:
         if elsewhere.sum() > len(rows) / 2:
             self._leave([name], f"the rows of layer {name!r} do not follow the order of the samples")
 
-    def _run(self, inputs: Any, size: int, turn: bool = False) -> Any:
+    def _run(self, inputs: Any, size: int) -> Any:
         self.size = size
         self.calls = {}  # of layers that may be the classifier, each call: input, output, ``given`` until then
         self.given: dict[str, Tensor] = {}  # features by layer, in the order of the calls
         self.ran: set[nn.Module] = set()
         self.lent: set[str] = set()  # layers that were called under another name of theirs alone
         self.running: list[tuple] = []  # what holds modules of several names, and how often it has called each
-        return _forward(self.model, inputs, size if turn else None)
+        return _forward(self.model, inputs)
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         name = self.heads[module]
@@ -360,13 +362,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _forward(model: nn.Module, inputs: Any, turn: int | None) -> Any:
-    """Tensors and lists with ``turn`` rows are reversed."""
+def _forward(model: nn.Module, inputs: Any) -> Any:
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
 
     def moved(x: Any) -> Any:
-        if isinstance(x, (Tensor, list, tuple)) and turn == (len(x) if getattr(x, "ndim", 1) else 0):
-            x = x.flip(0) if isinstance(x, Tensor) else x[::-1]
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x
 
     # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.

@@ -28,7 +28,8 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
     """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
     blocks around it, the nearest first, else by the module before. None where that is not clear, or where the module
     before gives the size of the other axis, as one of the two is a coincidence; of a map that has sizes of modules
-    around on both axes, or on its last alone, that module decides."""
+    around on both axes, or on its last alone, that module decides. None too of what may be turned round: features that
+    a module has on its last axis have the size of axis 1 here."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
         return None
     around = [part for part in network.modules() if layer in part.modules()]

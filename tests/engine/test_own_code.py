@@ -180,6 +180,7 @@ def test_changed_source_is_read_again_in_the_same_process(folder):
     ("make", "says"),
     [
         (lambda: cell("Missing"), "has no attribute 'Missing'"),
+        (lambda: ModelConfig(kind="deq", cell="absent:Cell"), "no module 'absent' on the Python path"),
         (lambda: cell("Narrow"), r"Narrow at a state returns \(2, 2, 1, 1\).*tensor of shape \(2, 16, 1"),
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),

@@ -85,6 +85,8 @@ def test_it_is_made_again_only_when_something_has_changed(smoke, pages):
     build.build("smoke", draft=True, force=True)
     build.build("smoke")  # of which the draft is a part
     assert len(pages) == 4 and not pages[-1].exists()
+    with pytest.raises(sources.ReportError, match="type: nclib reproduce --profile quick"):
+        build.build("quick")
 
 
 def test_runs_with_the_same_words_differ_in_their_seed_alone():
