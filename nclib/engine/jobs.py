@@ -160,10 +160,9 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
         return ""
     options = config.canonical()
     for done in sorted(store.root.glob(f"{run_id(config).removesuffix(digest(options))}*/DONE")):
-        other = store.find(done.parent.name)
-        source = {} if other is None else {"source": other.config["model"].get("source")}
-        if other is not None and other.config == options | {"model": options["model"] | source}:
-            return f"the source of {config.model.own_code} changed after {other.run_id} was trained"
+        old = store.find(done.parent.name)
+        if old and old.config == options | {"model": options["model"] | {"source": old.config["model"]["source"]}}:
+            return f"the source of {config.model.own_code} changed after {old.run_id} was trained"
     return ""
 
 

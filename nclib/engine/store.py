@@ -194,8 +194,7 @@ class RunStore:
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        names = [done.parent.name for done in self.root.glob("*/DONE")]
-        return sorted(name for name in names if not name.endswith(".writing"))
+        return sorted(done.parent.name for done in self.root.glob("*/DONE") if done.parent.suffix != ".writing")
 
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its files are checked when they are read."""
@@ -281,21 +280,23 @@ class RunStore:
         return self.find(run, whole=True) is not None
 
     def find(self, run: str, whole: bool = False) -> StoredRun | None:
-        """The run with its options, history and provenance checked, or all of its files. None where it is absent, or
-        these are damaged: it is then set aside with a warning."""
+        """The run with its options, history and provenance checked, or the checksums of all files. None where it is
+        absent, or these are damaged: it is then set aside with a warning."""
         if not self.has(run):
             return None
         try:
             found = self.open(run)
-            for name in {"history.csv", "provenance.json", *(found.names if whole else ())}:
-                found.read(name)
+            _ = found.history, found.provenance
+            sums = self._read(run, "DONE", None)
+            for name in found.names if whole else ():  # weights are compared without being loaded, which takes longer
+                self._read(run, name, sums, parse=lambda *_: None)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return None
         shutil.rmtree(self.partial(run), ignore_errors=True)  # left by a kill at the last moment
         return found
 
-    def _read(self, run: str, name: str, sums: Mapping[str, str] | None) -> Any:
+    def _read(self, run: str, name: str, sums: Mapping[str, str] | None, parse: Any = parse) -> Any:
         """What is in a file of a run, which is compared with its checksum."""
         try:
             content = (self.root / run / name).read_bytes()
