@@ -161,7 +161,7 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
     options = config.canonical()
     for done in sorted(store.root.glob(f"{run_id(config).removesuffix(digest(options))}*/DONE")):
         old = store.find(done.parent.name)
-        if old and old.config == options | {"model": options["model"] | {"source": old.config["model"]["source"]}}:
+        if old and old.config == options | {"model": options["model"] | {"source": old.config["model"].get("source")}}:
             return f"the source of {config.model.own_code} changed after {old.run_id} was trained"
     return ""
 

@@ -252,7 +252,7 @@ def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
 
 
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
-    runs.ensure_runs([cell()])
+    runs.ensure_runs([cell(), cell().replace(model=ModelConfig(kind="deq", width=2), seed=1)])
     stored = default_store().root / run_id(cell())
     assert (stored / "code.my_cells.py").read_text() == SOURCE
     (folder / "my_cells.py").write_text(SOURCE + "# changed\n")
