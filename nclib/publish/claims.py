@@ -82,7 +82,7 @@ def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str,
     column = next((name for name in VERDICT_COLUMNS if name in table), None)
     keys = re.findall(r"{(\w+)}", item) or ([] if item else _naming(table, column))
     numbers = ["detectable", "seeds", "settings_found", "settings_planned"]
-    compared = "DEQ − explicit" if {"printed", "printed_difference"} & {*table} else ""
+    compared = "DEQ − explicit" if "compared" not in keys and {"printed", "printed_difference"} & {*table} else ""
     for row in table.to_dict("records") if column else ():
         if row.get("settings_planned") == 1:
             continue  # a pooled test of one setting, which has its row already
@@ -128,7 +128,7 @@ def _regenerated(row: Mapping[str, Any]) -> str:
     """Ours: evidence in words, a change in percent with its interval, which is not symmetric, or a difference."""
     if "evidence" in row:
         return _text(row, "evidence")
-    if "low" in row:
+    if "low" in row and not pd.isna(row["change"]):
         interval = "" if pd.isna(row["low"]) else f" ({row['low']:+.1f} to {row['high']:+.1f})"
         return f"{row['change']:+.1f} %{interval}"
     number = next((row[name] for name in ("difference", "change", "slope") if name in row), None)

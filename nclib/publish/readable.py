@@ -46,7 +46,7 @@ def claim_first(table: pd.DataFrame) -> pd.DataFrame:
     numbers, remarks and records. Where more settings are planned than found, it says so."""
     if "settings_planned" in table:
         counts = zip(table["settings_found"], table["settings_planned"], strict=True)
-        found = ["" if pd.isna(a) else f"{a:.0f} of {b:.0f}" for a, b in counts]
+        found = ["" if pd.isna(a) else f"{a:.0f}" + f" of {b:.0f}" * pd.notna(b) for a, b in counts]
         table = table.assign(settings_found=found)
     table = table.drop(columns=["id", "lead", "saved", "settings_planned"], errors="ignore")
     order = [*_FIRST, *(name for name in table if name not in (*_FIRST, *_LAST)), *_LAST]

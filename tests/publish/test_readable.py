@@ -10,7 +10,7 @@ from IPython.core.formatters import DisplayFormatter
 from nclib.publish import notes, plotting
 
 TABLE = pd.DataFrame({"metric": ["nc1_pinv", "loss"], "difference": [-0.123456, float("nan")], "half": [1e-7, 2.0]})
-COUNTS = {"settings_found": [4, None], "settings_planned": [9, None], "K_A": pd.array([5.0, None], dtype="Float64")}
+COUNTS = {"settings_found": [4, 0], "settings_planned": [9, None], "K_A": pd.array([5.0, None], dtype="Float64")}
 CLAIMS = {"claim": ["a < b, DEQ / explicit", "word " * 40 + "end"], "verdict": ["equal", "reported"]}
 TABLE = TABLE.assign(**COUNTS, **CLAIMS, remark=["", None], scale="toy", lead=[True, False])
 
