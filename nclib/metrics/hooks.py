@@ -382,8 +382,8 @@ def _arguments(inputs: Any) -> tuple[Iterable[Any], Mapping[str, Any]]:
 
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise ValueError('a batch must be (inputs, labels): pass ((b["…"], b["…"]) for b in loader), with their names')
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not np.ndim(batch[1]):
+        raise ValueError('a batch must be (inputs, labels): pass a DataLoader, or ((b["…"], b["…"]) for b in loader)')
     inputs, labels = batch
     if isinstance(labels, Tensor):
         return inputs, labels.detach().to("cpu", copy=True)  # a loader may write into the same memory

@@ -109,14 +109,14 @@ def test_mode_hooks_and_random_state_are_as_before(cnn):
         return torch.get_rng_state().tolist(), hooks
 
     before, modes = state(), [m.training for m in cnn.modules()]
-    nc.measure(cnn, loader)
-    nc.features(cnn, loader)
+    _ = nc.measure(cnn, loader), nc.features(cnn, loader)
     cnn.forward = lambda x: {"conv1": cnn.conv1(x)}["out of order"]
     with pytest.raises(KeyError, match="out of order"):
         nc.measure(cnn, loader)
     cnn.forward = lambda x: cnn.head(cnn.conv1(x).mean((2, 3))[:, :1].expand(-1, 6) * math.nan)
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        nc.measure(cnn, loader)
+    for given, says in ((loader, "NaN or infinite"), (loader.dataset, "pass a DataLoader")):
+        with pytest.raises(ValueError, match=says):
+            nc.measure(cnn, given)
     assert before == state() and modes == [m.training for m in cnn.modules()]
     assert torch.equal(statistics, cnn.norm.running_mean)
     assert all(p.grad is None and p.requires_grad for p in cnn.parameters())
