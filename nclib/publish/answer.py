@@ -9,7 +9,6 @@ from nclib.system import words
 
 _SHOWN = ["item", "verdict", "scale", "regenerated", "interval", "seeds", "settings_found", "settings_planned"]
 _SHOWN += ["printed", "remark", "rows"]
-_MOST_LINES = 5
 _MOST_LETTERS = 90
 """Of a cell of the answer; the tables below it have the whole text."""
 WAITING = "The answer appears here once the tables below have been computed."
@@ -42,12 +41,13 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Readable | None:
         idle=claims["verdict"].eq("not run"),
         tone=[tones.index(words.tone(row.verdict)) * (row.scale == "") for row in claims.itertuples()],
     ).sort_values(["named", "idle", "tone", "rows"], ascending=[False, True, True, False], ignore_index=True)
-    shown = ranked[ranked["named"] | ~ranked.duplicated(["verdict", "scale"])][_SHOWN].head(_MOST_LINES)
+    shown = ranked[ranked["named"] | ~ranked.duplicated(["verdict", "scale"])][_SHOWN].head(5)
     scales = [f"{scale} scale: {words.SCALES[scale]}" for scale in dict.fromkeys(claims["scale"]) if scale]
-    for column in ("regenerated", "remark"):
-        texts = shown[column].fillna("").astype(str)
-        shown[column] = [textwrap.shorten(text, _MOST_LETTERS, placeholder=" …") for text in texts]
-    return readable(shown.mask(shown.eq("")).dropna(axis="columns", how="all"), note="; ".join(scales))
+    texts = shown[["regenerated", "remark"]].fillna("").astype(str)
+    shown[texts.columns] = texts.map(textwrap.shorten, width=_MOST_LETTERS, placeholder=" …")
+    shown["regenerated"] += ["" if half != half else f" ± {half:.3g}" for half in shown.pop("interval")]
+    shown = shown.mask(shown.eq("")).dropna(axis="columns", how="all")
+    return readable(shown, note="; ".join([*scales, *["intervals: 95 %"][: len(scales)]]))
 
 
 def answer(name: str, profile: str) -> None:

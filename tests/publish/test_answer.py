@@ -37,7 +37,7 @@ def lines(name=FIG3, since=0.0):
 def test_the_row_named_beforehand_comes_first_and_the_others_are_counted():
     save(claims())
     lead = {"item": "b, NC2, eq. 13, DEQ − ResNet-18", "the paper": "DEQ lower", "verdict": "lower", "scale": "toy"}
-    assert lines()[0] == lead | {"found": "+0.0937", "± 95 %": "0.0612", "seeds": 3, "rows alike": 1}
+    assert lines()[0] == lead | {"found": "+0.0937 ± 0.0612", "seeds": 3, "rows alike": 1}
     assert [(line["verdict"], line["rows alike"]) for line in lines()] == [("lower", 1), ("not significant", 2)]
     box = answer.read_answer(FIG3, "smoke")
     assert words.SCALES["toy"] in box.note and "toy scale" in box._repr_html_()
