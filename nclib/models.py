@@ -263,7 +263,8 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
     seed_all(seed)
     try:
-        module = made(*arguments, **options)
+        with torch.no_grad():
+            module = deepcopy(made(*arguments, **options))  # a run alters nothing that the user's code keeps
     except Exception as error:  # whatever that code raises
         raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
@@ -370,10 +371,10 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         try:
             value = model.eval().encoder(x) if whole else model.block.cell(x, x)
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
-            if not isinstance(value, Tensor) or value.shape != shape or value.dtype != torch.float32:
+            if not isinstance(value, Tensor) or value.shape != shape or value.dtype != images.dtype:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'without its last Linear' if whole else 'at a state'}"
-                raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
+                raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
             _check_state(model.train(), name, images)
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
                 said = f"{name} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
@@ -389,14 +390,12 @@ def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
     parameters have moved: what follows the last Linear may do nothing at first."""
     same, given = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4), []
-    state = deepcopy(network.state_dict())  # which may be tensors of the user's, that others share
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
     for size in (0.0, 0.1):
         for parameter in network.parameters():
             parameter += size * torch.randn_like(parameter) * (parameter.abs() + 0.1)
         for training in (False, True):
             same &= torch.allclose(network.train(training)(x), given[-1], atol=1e-4, equal_nan=True)
-    network.load_state_dict(state)
     return same
 
 

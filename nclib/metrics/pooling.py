@@ -29,7 +29,7 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
     blocks around it, the nearest first, else by the module before. None where that is not clear, or where the module
     before gives the size of the other axis, as one of the two is a coincidence; of a map that has sizes of modules
     around on both axes, or on its last alone, that module decides. None too of what may be turned round: features that
-    a module has on its last axis have the size of axis 1 here."""
+    a module has on its last axis have the size of axis 1 here, or all of the layer's modules have channels first."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
         return None
     around = [part for part in network.modules() if layer in part.modules()]
@@ -47,7 +47,8 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
             return last if before in (None, last) and not chance else None
         if first:
             return None if part is layer or x.ndim == 3 else before
-    return before
+    inside = [_sizes(each, x.ndim) for each in layer.modules()]
+    return None if before and any(each[1] for each in inside) and not any(each[-1] for each in inside) else before
 
 
 def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> tuple[bool, bool]:

@@ -50,9 +50,8 @@ def test_maps_with_channels_last_are_averaged_over_positions():
 
 def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_its_axis():
     square = batches(IMAGES[:, :, :12])
-    first = nn.Sequential(
-        nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU()), nn.Flatten(2), Net(lambda _, x: x.mean(-1)), nn.Linear(6, K)
-    )
+    conv = nn.Sequential(nn.Conv2d(1, 6, 2, 2), nn.ReLU())
+    first = nn.Sequential(conv, nn.Flatten(2), Net(lambda _, x: x.mean(-1)), nn.Linear(6, K))
     for net, layer, axes in ((channels_last(), "blocks.0.2", (1, 2)), (first, "0.1", (2, 3))):
         h = nc.features(net, square, layer).h
         full = nc.features(net, square, layer, lambda h: h.flatten(1)).h
@@ -60,7 +59,8 @@ def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_i
     own = Net(lambda net, x: F.conv2d(x, net.weight), weight=nn.Parameter(torch.ones(8, 1, 7, 3)))
     tokens = nn.Sequential(nn.Conv2d(1, 40, 2, 2), nn.Flatten(2))  # (B, 40, 48), where another has (B, 40, 40)
     turned = Net(lambda net, x: net.a(x).mT, a=nn.Linear(12, 7))
-    for layer, x in ((own, IMAGES), (tokens, IMAGES[..., :10]), (turned, IMAGES[:, 0])):
+    branches = Net(lambda net, x: torch.cat([net.a(x)] * 2, 1), a=nn.Conv2d(1, 12, 1))
+    for layer, x in ((own, IMAGES), (tokens, IMAGES[..., :10]), (turned, IMAGES[:, 0]), (branches, IMAGES)):
         net = Net(lambda net, x: net.head(net.layer(x).flatten(1)[:, :10]), layer=layer, head=nn.Linear(10, K))
         with pytest.raises(ValueError, match=r"which may be .*: pass a function"):
             nc.features(net, batches(x), "layer")
