@@ -263,13 +263,14 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
     seed_all(seed)
     try:
-        with torch.no_grad():
-            module = deepcopy(made(*arguments, **options))  # a run alters nothing that the user's code keeps
+        module = made(*arguments, **options)
     except Exception as error:  # whatever that code raises
         raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
-    return module
+    # The user's code may keep it for the next run, which must not begin where this one ends. Hooks may hold on to it.
+    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    return module if hooked else deepcopy(module)
 
 
 def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
@@ -381,21 +382,22 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
         except ConfigError:
             raise
-        except Exception as error:  # whatever the user's code raises
-            said = f"{tuple(x.shape)}: {type(error).__name__}: {error}"
-            raise ConfigError(f"{name} cannot be called with {said}") from error
+        except Exception as bug:  # whatever the user's code raises
+            raise ConfigError(f"{name} cannot be called with {tuple(x.shape)}: {type(bug).__name__}: {bug}") from bug
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
     parameters have moved: what follows the last Linear may do nothing at first."""
     same, given = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4), []
+    state = deepcopy(network.state_dict())  # which may be tensors of the user's, that others share
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
     for size in (0.0, 0.1):
         for parameter in network.parameters():
             parameter += size * torch.randn_like(parameter) * (parameter.abs() + 0.1)
         for training in (False, True):
             same &= torch.allclose(network.train(training)(x), given[-1], atol=1e-4, equal_nan=True)
+    network.load_state_dict(state)
     return same
 
 
@@ -410,8 +412,7 @@ def _check_state(model: Classifier, name: str, images: Tensor) -> None:
         seen.append({"its output": model(images).logits} | _kept(model))
         model.load_state_dict(state)
     if odd := [key for key, value in seen[1].items() if not torch.equal(value, seen[0].get(key, value))]:
-        said = f"{odd[0]} follows in training from what its state_dict has not, which a restart would lose"
-        raise ConfigError(f"{name}: {said}: use register_buffer")
+        raise ConfigError(f"{name}: {odd[0]} follows in training from what its state_dict has not: use register_buffer")
 
 
 def _kept(model: nn.Module) -> dict[str, Tensor]:
