@@ -296,7 +296,8 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     """The network `cfg` describes, with initial weights from `seed` alone (the global random state is not touched).
 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
-    or network of the user's own is imported here, and keeps the initialisation that it has itself.
+    or network of the user's own is imported here, and keeps the initialisation that it has itself. What its factory
+    returns is copied, so that training changes nothing that the factory keeps; a module with hooks is not.
 
     Parameters
     ----------
@@ -412,7 +413,7 @@ def _check_state(model: Classifier, name: str, images: Tensor) -> None:
         seen.append({"its output": model(images).logits} | _kept(model))
         model.load_state_dict(state)
     if odd := [key for key, value in seen[1].items() if not torch.equal(value, seen[0].get(key, value))]:
-        raise ConfigError(f"{name}: {odd[0]} follows in training from what its state_dict has not: use register_buffer")
+        raise ConfigError(f"{name}: {odd[0]} follows in training from what a restart would lose: use register_buffer")
 
 
 def _kept(model: nn.Module) -> dict[str, Tensor]:

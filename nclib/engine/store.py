@@ -287,7 +287,7 @@ class RunStore:
         try:
             found = self.open(run)
             _ = found.history, found.provenance
-            sums = self._read(run, "DONE", None)
+            sums = self._read(run, "DONE", None) if whole else {}
             for name in found.names if whole else ():  # weights are compared without being loaded, which takes longer
                 self._read(run, name, sums, parse=lambda *_: None)
         except CorruptRun as damage:
