@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -253,6 +254,9 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
 
 
+_MADE: WeakValueDictionary[int, Tensor | nn.Module] = WeakValueDictionary()  # what the user's code has made, by id
+
+
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
@@ -268,9 +272,14 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
         raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
-    # The user's code may keep it for the next run, which must not begin where this one ends. Hooks may hold on to it.
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    return module if hooked else deepcopy(module)
+    kept = [module, *module.parameters(), *(part for part in module.modules() if part._buffers)]
+    if any(_MADE.get(id(part)) is part for part in kept):  # a run would begin where another has ended
+        raise ConfigError(f"{called} returns what it has returned before: make it anew, or copy.deepcopy it")
+    _MADE.update((id(part), part) for part in kept)
+    memo: dict[int, Tensor] = {}  # tensors that share memory within go on sharing it, with none of the user's
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = deepcopy(tensor.data, memo)
+    return module
 
 
 def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
@@ -296,8 +305,8 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     """The network `cfg` describes, with initial weights from `seed` alone (the global random state is not touched).
 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
-    or network of the user's own is imported here, and keeps the initialisation that it has itself. What its factory
-    returns is copied, so that training changes nothing that the factory keeps; a module with hooks is not.
+    or network of the user's own is imported here, and keeps the initialisation that it has itself. Its tensors
+    get memory of their own, so that training changes no others, and what it returns is refused a second time.
 
     Parameters
     ----------
@@ -314,7 +323,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     ------
     ConfigError
         When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, when `groups`
-        does not divide it, or when the user's code makes no such part.
+        does not divide it, or when the user's code makes no such part, or gives what it gave before.
     OwnCodeError
         When the user's code cannot be imported.
 

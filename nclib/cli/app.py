@@ -51,19 +51,11 @@ def main() -> None:
     app(prog_name="nclib")
 
 
-app = typer.Typer(
-    cls=_Group,
-    help="Deep equilibrium models and neural collapse: train, regenerate, check.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-
-
+HELP = "Deep equilibrium models and neural collapse: train, regenerate, check."
+app = typer.Typer(cls=_Group, help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 app.add_typer(runs.runs_app, name="runs")
 app.add_typer(data.data_app, name="data")
-commands = (reproduce.reproduce, reproduce.report, train.train, measure.measure, health.verify)
-for command in commands:
+for command in (reproduce.reproduce, reproduce.report, train.train, measure.measure, health.verify):
     app.command()(command)
 for name, point in plugins.added("commands").items():
     app.command(name)(point.load())

@@ -64,9 +64,9 @@ class Reader:
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
             shared = [name for names in self.names_of.values() if len(names) > 1 for name in names]
-            for holder in {self._place(name)[0] for name in shared}:
-                handles.enter_context(holder.register_forward_pre_hook(self._starts))
-                handles.enter_context(holder.register_forward_hook(self._ends, always_call=True))
+            for part in {self._place(name)[0] for name in shared}:
+                handles.enter_context(part.register_forward_pre_hook(lambda m, _: self.running.append((m, Counter()))))
+                handles.enter_context(part.register_forward_hook(self._ends, always_call=True))
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
             entered = [name.removesuffix(".input") for name in self.pools.keys() - self.modules.keys()]
@@ -139,9 +139,6 @@ class Reader:
         """The module that holds one by this name, and the name there."""
         holder, _, own = name.rpartition(".")
         return self.modules[holder], own
-
-    def _starts(self, holder: nn.Module, args: tuple) -> None:
-        self.running.append((holder, Counter()))
 
     def _ends(self, holder: nn.Module, args: tuple, value: Any) -> None:
         self.running.pop()
