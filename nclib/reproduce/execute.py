@@ -29,7 +29,6 @@ from nclib.system.terminal import short
 _LOADED = ("IPython.core.interactiveshell", "papermill", "torch._dynamo", "sklearn.datasets", "sklearn.manifold")
 _LOADED += ("matplotlib.backends.backend_pdf", "nclib.evaluation", "nclib.publish.notes")
 _LOADED += ("nclib.publish.plotting.lines", "nclib.publish.plotting.matrices", "nclib.publish.plotting.display")
-_INLINE = "module://matplotlib_inline.backend_inline"
 _context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _running: set[Any] = set()
 
@@ -170,8 +169,9 @@ def environment() -> Iterator[None]:
         "NCLIB_RESULTS": paths.results(),
         "NCLIB_DATA": paths.data(),
         "NCLIB_WITH": "",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",  # any other would show no pictures
     }
-    defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MPLBACKEND": _INLINE}
+    defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with processes.environment_restored([*values, *defaults, "PYTHONPATH"]):
         given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
         os.environ["PYTHONPATH"] = os.pathsep.join([_links().name, *given])

@@ -38,7 +38,6 @@ def test_outputs_are_kept_in_order_and_a_later_cell_may_replace_one(project, mon
     name = "neural_collapse/fig9"
     write_notebook(name, SHOW, "place.update('after')", DRAW.format(name=name))
     monkeypatch.setattr(experiments, "known", dict)
-    monkeypatch.setenv("MPLBACKEND", "")
     assert reproduce.reproduce([name], "smoke", ["epochs=7"], echo=lambda line: None).ok
     with_seven = paths.results("smoke") / "with/epochs=7"
     cells = json.loads((with_seven / f"notebooks/{name}.ipynb").read_text(encoding="utf-8"))["cells"]
