@@ -260,6 +260,7 @@ _MADE: WeakValueDictionary[int, Tensor | nn.Module] = WeakValueDictionary()  # w
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
+    seed_all(0)  # what is drawn where the code is imported is the same for all runs
     name, made = cfg.own_code, own_code.load(cfg.own_code, cfg.source)
     taken = inspect.signature(made).parameters
     every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
@@ -277,8 +278,10 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
         raise ConfigError(f"{called} returns what it has returned before: make it anew, or copy.deepcopy it")
     _MADE.update((id(part), part) for part in kept)
     memo: dict[int, Tensor] = {}  # tensors that share memory within go on sharing it, with none of the user's
-    for tensor in (*module.parameters(), *module.buffers()):
-        tensor.data = deepcopy(tensor.data, memo)
+    for parameter in module.parameters():
+        parameter.data = deepcopy(parameter.data, memo)
+    for part in module.modules():
+        part._buffers |= {name: deepcopy(x.detach(), memo) for name, x in part._buffers.items() if x is not None}
     return module
 
 
@@ -377,7 +380,9 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     with forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-        model, whole = build_model(cfg, num_classes, image[0]), cfg.kind == "network"
+        (model, again), whole = (build_model(cfg, num_classes, image[0]) for _ in range(2)), cfg.kind == "network"
+        if odd := _differ(_kept(model), _kept(again)):
+            raise ConfigError(f"{name}: {odd} does not follow from the seed: draw it from PyTorch's own random state")
         x = images if whole else model.encoder(images)
         try:
             value = model.eval().encoder(x) if whole else model.block.cell(x, x)
@@ -389,7 +394,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             _check_state(model.train(), name, images)
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
                 said = f"{name} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
-                raise ConfigError(f"{said} logits; or its initial weights do not follow from PyTorch's random state")
+                raise ConfigError(f"{said} logits")
         except ConfigError:
             raise
         except Exception as bug:  # whatever the user's code raises
@@ -421,15 +426,20 @@ def _check_state(model: Classifier, name: str, images: Tensor) -> None:
         seed_all(0)
         seen.append({"its output": model(images).logits} | _kept(model))
         model.load_state_dict(state)
-    if odd := [key for key, value in seen[1].items() if not torch.equal(value, seen[0].get(key, value))]:
-        raise ConfigError(f"{name}: {odd[0]} follows in training from what a restart would lose: use register_buffer")
+    if odd := _differ(*seen):
+        raise ConfigError(f"{name}: {odd} follows in training from what a restart would lose: use register_buffer")
 
 
 def _kept(model: nn.Module) -> dict[str, Tensor]:
-    """The numbers and tensors that its modules keep."""
+    """The parameters, and the numbers and tensors that its modules keep."""
     kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
-    kept |= dict(model.named_buffers())
+    kept |= dict(model.named_parameters()) | dict(model.named_buffers())
     return {key: torch.as_tensor(x).clone() for key, x in kept.items() if isinstance(x, (int, float, Tensor))}
+
+
+def _differ(one: dict[str, Tensor], two: dict[str, Tensor]) -> str | None:
+    """The first name under which both have something else."""
+    return next((k for k in two if not torch.equal(one.get(k, two[k]).nan_to_num(), two[k].nan_to_num())), None)
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -26,7 +26,7 @@ from torch import nn
 from helper import HALF
 
 Path(__file__).with_name("imported").touch()
-SHARED = torch.zeros(10)
+SHARED, DRAWN, GENERATOR = (torch.zeros(10), torch.zeros(2)), torch.rand(()), torch.Generator().manual_seed(0)
 cached = lambda *_, net=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)): net
 
 class Cell(nn.Module):
@@ -43,6 +43,11 @@ class Grouped(Cell):
         super().__init__(channels)
         self.norm = nn.GroupNorm(groups, channels)
 
+class Generated(Cell):
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.scale = torch.rand(channels, 1, 1, generator=GENERATOR)
+
 class Narrow(Cell):
     def forward(self, z, x):
         return super().forward(z, x)[:, :2]
@@ -54,7 +59,7 @@ class Raises(Cell):
 def small(num_classes, in_channels, width):
     body = nn.Conv2d(in_channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
     head = nn.Linear(width, num_classes)
-    head.bias = nn.Parameter(SHARED)
+    head.bias, body[1].running_mean = nn.Parameter(SHARED[0]), SHARED[1]
     return nn.Sequential(*body, nn.Flatten(), head)
 
 keyed = lambda *sizes, **options: small(*sizes, **options)
@@ -96,7 +101,7 @@ class Drawn(Cell):
         super().__init__(channels)
         self.conv.weight.data += torch.from_numpy(np.random.normal(0, 0.1, self.conv.weight.shape)) + random.random()
     def forward(self, z, x):
-        return super().forward(z, x) * np.random.uniform(0.9, 1)
+        return super().forward(z, x) * np.random.uniform(0.9, 1) * DRAWN
 
 def headless(num_classes, in_channels):
     return nn.Conv2d(in_channels, num_classes, 8)
@@ -184,6 +189,10 @@ def test_changed_source_is_read_again_in_the_same_process(folder):
         (lambda: cell("Missing"), "has no attribute 'Missing'"),
         (lambda: ModelConfig(kind="deq", cell="absent:Cell"), "no module 'absent' on the Python path"),
         (lambda: cell("Narrow"), r"Narrow at a state returns \(2, 2, 1, 1\).*tensor of shape \(2, 16, 1"),
+        (
+            lambda: cell("Generated"),
+            "block.cell.scale does not follow from the seed: draw it from PyTorch's own random",
+        ),
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: network("softmax"), "does not return what '1', its last torch.nn.Linear, gives"),
@@ -221,7 +230,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     assert set(runs.ensure_runs(kinds, train="never")["run_id"]) <= set(frame["run_id"])
     said = notes.describe_runs(kinds[:2]) + notes.describe_runs(kinds[3:])
     assert "with my_cells:Cell," in said and "A network with my_cells:keyed," in said
-    assert not sys.modules["my_cells"].SHARED.any(), "which the biases began with"
+    assert not any(x.any() for x in sys.modules["my_cells"].SHARED), "which networks began with"
     with pytest.warns(nc.deq.ForwardNotConverged, match="rows"):
         runs.ensure_runs([network("unsolved")])
 
@@ -247,7 +256,9 @@ def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
     (folder / "random.py").write_text("raise OSError")  # which `import random` does not mean
     assert "random.py" not in own_code.files("my_cells:Drawn")
     states = np.random.get_state()[1].tolist(), random.getstate()
-    one, two = nc.train(config).weights, nc.train(config).weights
+    one = nc.train(config).weights
+    own_code._loaded.clear(), torch.rand(1)
+    two = nc.train(config).weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert (np.random.get_state()[1].tolist(), random.getstate()) == states and sys.modules["random"] is of_python
 
