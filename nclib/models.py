@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -189,7 +188,7 @@ class OwnNetwork(Classifier):
         name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
         if name == "" or linear.out_features != num_classes or "weight" not in linear._parameters:
             said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
-            raise ConfigError(f"network {cfg.network} does not end in a {said}")
+            raise ConfigError(f"network {cfg.network} does not end in a {said}; or it returns one that it has before")
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
@@ -215,9 +214,8 @@ def _fix_at_etf(classifier: nn.Linear, seed: int) -> None:
     num_classes, dim = classifier.weight.shape
     generator = torch.Generator().manual_seed(seed)
     rotation = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
-    with torch.no_grad():
-        classifier.weight.copy_(simplex_etf(num_classes, dim) @ rotation)
-    classifier.weight.requires_grad_(False)
+    fixed = (simplex_etf(num_classes, dim) @ rotation).to(classifier.weight.dtype)
+    classifier.weight = nn.Parameter(fixed, requires_grad=False)
 
 
 _SOLVERS = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
@@ -254,9 +252,6 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
 
 
-_MADE: WeakValueDictionary[int, Tensor | nn.Module] = WeakValueDictionary()  # what the user's code has made, by id
-
-
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
@@ -273,10 +268,6 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
         raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
-    kept = [module, *module.parameters(), *(part for part in module.modules() if part._buffers)]
-    if any(_MADE.get(id(part)) is part for part in kept):  # a run would begin where another has ended
-        raise ConfigError(f"{called} returns what it has returned before: make it anew, or copy.deepcopy it")
-    _MADE.update((id(part), part) for part in kept)
     memo: dict[int, Tensor] = {}  # tensors that share memory within go on sharing it, with none of the user's
     for parameter in module.parameters():
         parameter.data = deepcopy(parameter.data, memo)
@@ -309,7 +300,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
     or network of the user's own is imported here, and keeps the initialisation that it has itself. Its tensors
-    get memory of their own, so that training changes no others, and what it returns is refused a second time.
+    get memory of their own, so that training changes no others.
 
     Parameters
     ----------
@@ -326,7 +317,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     ------
     ConfigError
         When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, when `groups`
-        does not divide it, or when the user's code makes no such part, or gives what it gave before.
+        does not divide it, or when the user's code makes no such part.
     OwnCodeError
         When the user's code cannot be imported.
 
@@ -381,6 +372,9 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     with forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         (model, again), whole = (build_model(cfg, num_classes, image[0]) for _ in range(2)), cfg.kind == "network"
+        one, two = ({*m.parameters(), *(part for part in m.modules() if part._buffers)} for m in (model, again))
+        if one & two:  # a run would begin where another has ended
+            raise ConfigError(f"{name} returns what it has returned before: make it anew, or copy.deepcopy it")
         if odd := _differ(_kept(model), _kept(again)):
             raise ConfigError(f"{name}: {odd} does not follow from the seed: draw it from PyTorch's own random state")
         x = images if whole else model.encoder(images)
@@ -393,8 +387,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
             _check_state(model.train(), name, images)
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
-                said = f"{name} does not return what {model.last!r}, its last torch.nn.Linear, gives, the"
-                raise ConfigError(f"{said} logits")
+                raise ConfigError(f"{name} does not return what {model.last!r}, its last Linear, gives, the logits")
         except ConfigError:
             raise
         except Exception as bug:  # whatever the user's code raises

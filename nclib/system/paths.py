@@ -85,10 +85,7 @@ def _override(variable: str) -> Path | None:
 
 @functools.cache
 def _project_above(start: Path) -> Path | None:
-    candidates = (start, *start.parents)
-    return next((folder for folder in candidates if _is_ours(folder / "pyproject.toml")), None)
-
-
-def _is_ours(pyproject: Path) -> bool:
-    """``nclib`` is taken on the package index."""
-    return pyproject.is_file() and 'name = "nclib-deq"' in pyproject.read_text(encoding="utf-8", errors="replace")
+    files = (folder / "pyproject.toml" for folder in (start, *start.parents))
+    # ``nclib`` is taken on the package index
+    ours = (file for file in files if file.is_file() and 'name = "nclib-deq"' in file.read_text("utf-8", "replace"))
+    return next((file.parent for file in ours), None)
