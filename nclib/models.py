@@ -268,11 +268,6 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
         raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
-    memo: dict[int, Tensor] = {}  # tensors that share memory within go on sharing it, with none of the user's
-    for parameter in module.parameters():
-        parameter.data = deepcopy(parameter.data, memo)
-    for part in module.modules():
-        part._buffers |= {name: deepcopy(x.detach(), memo) for name, x in part._buffers.items() if x is not None}
     return module
 
 
@@ -299,8 +294,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     """The network `cfg` describes, with initial weights from `seed` alone (the global random state is not touched).
 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
-    or network of the user's own is imported here, and keeps the initialisation that it has itself. Its tensors
-    get memory of their own, so that training changes no others.
+    or network of the user's own is imported here, and keeps the initialisation that it has itself.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from typing import Any
 from nclib.system import plugins
 
 _loaded: dict[str, str] = {}
-"""Digest of the source of each module as it was imported here."""
+"""Digest of the source of each module as it was imported here last."""
 
 
 class OwnCodeError(ValueError):
@@ -106,7 +106,8 @@ def _imports(source: bytes, package: str) -> list[str]:
 
 
 def load(name: str, source: str | None) -> Any:
-    """What a name stands for, imported; its module is imported anew where that was done before its source changed.
+    """What a name stands for. Its module, with those that `digest` counts, is imported anew each time, so that nothing
+    depends on what was done with it before; an installed one only where its source has changed.
 
     Parameters
     ----------
@@ -123,7 +124,8 @@ def load(name: str, source: str | None) -> Any:
     if source is not None and now != source:
         said = f"the source of {name} is not the one this run is to be made with; configure it anew"
         raise OwnCodeError(f"{said}, or put back the code.*.py that a finished run keeps in its folder")
-    if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
+    kept = {"site-packages", "dist-packages"} & {*_file(module).parts} and _loaded.get(module) == now
+    if not kept and module.split(".")[0] not in ("nclib", *plugins.packages()):
         for file in files(name):
             _forget(file.rpartition(".")[0])
     try:
