@@ -52,9 +52,9 @@ def measure(
 ) -> "pd.DataFrame":
     """Neural collapse in the layers of a network, as a table.
 
-    The network runs once over the data, in evaluation mode and without gradients, and once more over the first batch
-    with its rows reversed, which tells layers whose rows are not the samples. Afterwards its mode, its hooks and the
-    random state of torch are as before, also after an error.
+    The network runs once over the data, in evaluation mode and without gradients, and at last once more over the first
+    batch with its rows reversed, which tells layers whose rows are not the samples. Afterwards its mode, its hooks and
+    the random state of torch are as before, also after an error; a state that it keeps itself is not.
 
     Parameters
     ----------
