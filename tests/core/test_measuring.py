@@ -583,6 +583,15 @@ def test_a_module_with_two_names_is_measured_once_and_by_either_name():
     assert torch.equal(nc.features(net, batches(x), classifier="out").w, net.head.weight)
 
 
+def test_a_network_that_keeps_a_state_is_measured_as_it_runs():
+    net = Net(
+        lambda n, x: n.head(n.a(x) * n.runs.add_(1)), a=nn.Linear(8, 6), head=nn.Linear(6, K), runs=torch.zeros(1)
+    )
+    x, batch = normal(60, 8), torch.arange(60) // 25
+    expected = ((batch + 1) * net.a(x).detach().norm(dim=1)).mean().item()
+    assert values(nc.measure(net, batches(x)), "head.input")["feature_norm"] == pytest.approx(expected)
+
+
 HEADS = {
     "cosine": lambda h, w: F.linear(F.normalize(h), F.normalize(w)),
     "scaled": lambda h, w: 3 * F.linear(h, w),

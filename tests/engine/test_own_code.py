@@ -319,7 +319,6 @@ def test_reading_a_stored_run_imports_nothing(folder):
         del sys.modules[module]
     own_code._loaded.clear()
     assert nc.load_run(run).config["model"]["cell"] == "my_cells:Cell"
-    assert default_store().is_sound(run)
-    assert runs.plan([config])["state"].tolist() == ["stored"]
+    assert default_store().is_sound(run) and runs.plan([config])["state"].tolist() == ["stored"]
     assert nc.load_run(run).arrays and set(runs.ensure_runs([config])["run_id"]) == {run}
     assert not (folder / "imported").exists() and "my_cells" not in sys.modules
