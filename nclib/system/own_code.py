@@ -126,12 +126,13 @@ def load(name: str, source: str | None) -> Any:
         raise OwnCodeError(f"{said}, or put back the code.*.py that a finished run keeps in its folder")
     kept = {"site-packages", "dist-packages"} & {*_file(module).parts} and _loaded.get(module) == now
     if not kept and module.split(".")[0] not in ("nclib", *plugins.packages()):
-        for file in files(name):
-            _forget(file.rpartition(".")[0])
+        for file in (file for file in files(name) if file.endswith(".py")):  # what is compiled may be loaded once
+            _forget(file.removesuffix(".py"))
     try:
         found = getattr(importlib.import_module(_now(module)), attribute)
     except Exception as error:  # whatever the module does when it is imported
-        raise OwnCodeError(f"{name} cannot be imported ({type(error).__name__}: {error})") from error
+        said = f"{type(error).__name__}: {error}; a module is imported anew for every network"
+        raise OwnCodeError(f"{name} cannot be imported ({said})") from error
     _loaded[module] = now
     return found
 
