@@ -115,12 +115,12 @@ def forest(rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], mo
         chosen = rows if model is None else rows[rows["model"] == model]
         heights = np.array([names.index(name) for name in chosen["row"]]) + apart * (place - (len(styles) - 1) / 2)
         look = {"fmt": style.marker, "color": style.colour, "markersize": 4, "elinewidth": 1, "capsize": 2}
-        ax.errorbar(chosen["value"], heights, xerr=chosen["half"].fillna(0), label=style.label or None, **look)
+        bars = None if chosen["half"].isna().all() else chosen["half"].fillna(0)  # None: no bar in the legend either
+        ax.errorbar(chosen["value"], heights, xerr=bars, label=style.label or None, **look)
         for value, height, note in zip(chosen["value"], heights, chosen.get("note", ()), strict=False):
             above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
             ax.annotate(note, (value, height), color="0.3", fontsize=7, path_effects=_HALO, **above)
-    low, high = ax.get_xlim()
-    if not models or low < 0 < high:
+    if not models or ax.get_xlim()[0] < 0 < ax.get_xlim()[1]:
         ax.axvline(0, color="black", linestyle=":", linewidth=0.8, zorder=1)
     ax.set_yticks(range(len(names)), names)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel=label)
