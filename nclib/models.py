@@ -188,7 +188,7 @@ class OwnNetwork(Classifier):
         name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
         if name == "" or linear.out_features != num_classes or "weight" not in linear._parameters:
             said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
-            raise ConfigError(f"network {cfg.network} does not end in a {said}; or it returns one that it has before")
+            raise ConfigError(f"network {cfg.network} does not end in a {said}; or it has returned the same before")
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
@@ -356,8 +356,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     Raises
     ------
     ConfigError
-        When what it returns has the wrong shape or type, when it has state that its state_dict does not have, or when
-        it raises an error.
+        When what it returns has the wrong shape or type, or is what it returned before; when its weights do not follow
+        from the seed; when it has state that its state_dict does not have; or when it raises an error.
     OwnCodeError
         When it cannot be imported.
     """
@@ -426,7 +426,7 @@ def _kept(model: nn.Module) -> dict[str, Tensor]:
 
 def _differ(one: dict[str, Tensor], two: dict[str, Tensor]) -> str | None:
     """The first name under which both have something else."""
-    return next((k for k in two if not torch.equal(one.get(k, two[k]).nan_to_num(), two[k].nan_to_num())), None)
+    return next((k for k in two if not torch.equal(one.get(k, two[k]), two[k])), None)
 
 
 def count_parameters(module: nn.Module) -> int:

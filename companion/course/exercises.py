@@ -59,8 +59,7 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
             got = answer(*copy.deepcopy(case))
             numbers = None if got is None or got is Ellipsis else _array(got)
         except Exception as error:  # whatever it is, it is for the reader
-            said = f"{call} raised {type(error).__name__}: {error}{_place(error, answer)}"
-            return Feedback(False, f"**Not yet.** {said}")
+            return Feedback(False, f"**Not yet.** {call} raised {type(error).__name__}: {error}{_place(error, answer)}")
         if got is Ellipsis:
             return Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
         if got is None:

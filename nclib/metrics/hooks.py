@@ -87,22 +87,20 @@ class Reader:
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
-                first = self.names is None
+                first = self.names is None and bool(self.pools)
                 turned = _turned(inputs, len(labels)) if first else turned  # the loader may write the next one there
                 output = self._run(inputs, len(labels))
                 given = self.given if first else given
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
-        if turned and self.pools:  # at the end, as a network may keep a state from batch to batch
+        if turned:  # at the end, as a network may keep a state from batch to batch
             self.counted, others = True, {}
             with suppress(Exception):  # whatever the network raises, as where it needs its rows in their order
                 self._run(*turned)
                 others = self.given
             for name in [name for name in given if name in others]:
                 self._check_samples(name, given[name], others[name])
-        if not self.names - self.left:
-            raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
 
     def _check_samples(self, name: str, h: Tensor, turned: Tensor) -> None:
         """Leave a layer out whose rows are not where the samples are: it gives the rows of ``h`` for the reversed batch
@@ -183,6 +181,8 @@ class Reader:
         if not self.left >= set(names):
             warnings.warn(f"{why}. This layer is left out", stacklevel=2)
         self.left |= set(names)  # what an earlier call gave too
+        if self.names and self.names <= self.left:
+            raise ValueError("no block is left to measure: name a layer of model.named_modules()")
 
     def _pooled(self, value: Any, pool: Pool, name: str, module: nn.Module) -> Tensor:
         """(B, d) features of what a layer was given or returned, in memory of their own."""
@@ -301,6 +301,8 @@ class Reader:
         """After the first batch: the layers of every batch; and warnings of a classifier that is no linear map, or not
         what the network predicts with."""
         self.names = set(outputs if self.found or not self.pools else self.pools)
+        if not self.names:
+            raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
         idle = [name for name in self.pools if self.modules.get(name) not in self.ran]
         if self.found and idle and self.names == {f"{self.head}.input"}:
             warnings.warn(f"no block is called, as {', '.join(idle)} are not: name layers", stacklevel=2)
@@ -372,14 +374,14 @@ def _arguments(inputs: Any) -> tuple[Iterable[Any], Mapping[str, Any]]:
 
 
 def _turned(inputs: Any, size: int) -> tuple[Any, int] | None:
-    """A batch with its rows reversed, and its size, if that can be done."""
+    """A batch with its rows reversed, and its size; None where that cannot be done."""
     args, named = _arguments(inputs)
     given = {**dict(enumerate(args)), **named}
     rows = {i: x for i, x in given.items() if isinstance(x, Iterable) and getattr(x, "ndim", 1)}
-    if not rows or not all(isinstance(x, (Tensor, list, tuple)) and len(x) == size for x in rows.values()):
-        return None
-    given |= {i: x.flip(0) if isinstance(x, Tensor) else x[::-1] for i, x in rows.items()}
-    return given if named else [*given.values()], size
+    if rows and all(isinstance(x, (Tensor, list, tuple)) and len(x) == size for x in rows.values()):
+        given |= {i: x.flip(0) if isinstance(x, Tensor) else x[::-1] for i, x in rows.items()}
+        return given if named else [*given.values()], size
+    return None
 
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:

@@ -128,13 +128,12 @@ def load(name: str, source: str | None) -> Any:
     if not kept and module.split(".")[0] not in ("nclib", *plugins.packages()):
         for file in (file for file in files(name) if file.endswith(".py")):  # what is compiled may be loaded once
             _forget(file.removesuffix(".py"))
+    _loaded[module] = now
     try:
-        found = getattr(importlib.import_module(_now(module)), attribute)
+        return getattr(importlib.import_module(_now(module)), attribute)
     except Exception as error:  # whatever the module does when it is imported
         said = f"{type(error).__name__}: {error}; a module is imported anew for every network"
         raise OwnCodeError(f"{name} cannot be imported ({said})") from error
-    _loaded[module] = now
-    return found
 
 
 def _forget(module: str) -> None:

@@ -86,6 +86,6 @@ def _override(variable: str) -> Path | None:
 @functools.cache
 def _project_above(start: Path) -> Path | None:
     files = (folder / "pyproject.toml" for folder in (start, *start.parents))
-    # ``nclib`` is taken on the package index
+    # on the package index "nclib" is another project
     ours = (file for file in files if file.is_file() and 'name = "nclib-deq"' in file.read_text("utf-8", "replace"))
     return next((file.parent for file in ours), None)

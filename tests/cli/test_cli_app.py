@@ -21,9 +21,7 @@ def test_help_needs_nothing_heavy():
         "sys.argv = ['nclib', '--help']\n"
         "try:\n    cli.main()\n"
         "finally:\n"
-        "    import time\n"
         "    assert not {'torch', 'pandas', 'numpy', 'matplotlib', 'papermill'} & set(sys.modules)\n"
-        "    assert time.process_time() < 0.5\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
