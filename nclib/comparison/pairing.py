@@ -172,7 +172,7 @@ def pairs(
     """
     if arm == against:
         raise ValueError(f"arm and against are both {arm!r}; name two networks")
-    _check_columns(frame)
+    frame = _checked(frame)
     models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
     frame = frame[frame["model"].isin([arm, against])].reset_index(drop=True)
     runs = _tails(frame, metric, split, how)
@@ -205,7 +205,7 @@ def pairs(
     return Pairs(metric, split, arm, against, relative, terminal, table)
 
 
-def _check_columns(frame: pd.DataFrame) -> None:
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     if lacking := [name for name in [*KEYS, *_ROW] if name not in frame]:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
@@ -222,6 +222,8 @@ def _check_columns(frame: pd.DataFrame) -> None:
         found = frame[name].drop_duplicates()
         if len(alike := found[found.map(plain).duplicated(keep=False)]):
             raise ValueError(f"{name} is written in two ways, {alike.tolist()}; write it in one")
+    nullable = [name for name, kind in frame.dtypes.items() if getattr(kind, "na_value", None) is pd.NA]
+    return frame.astype(dict.fromkeys(nullable, object))  # as NumPy's functions need it
 
 
 @functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs
@@ -335,8 +337,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.comparison.by_run(frame, "loss", "test")["value"].tolist()
     [0.25]
     """
-    _check_columns(frame)
-    return _tails(frame, metric, split, how).drop(columns="epochs judged")
+    return _tails(_checked(frame), metric, split, how).drop(columns="epochs judged")
 
 
 def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFrame:
@@ -404,8 +405,7 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     >>> nc.comparison.terminal_phase(frame)["reached"].tolist()
     [False]
     """
-    _check_columns(frame)
-    return _phase(frame).copy()
+    return _phase(_checked(frame)).copy()
 
 
 def _phase(frame: pd.DataFrame) -> pd.DataFrame:

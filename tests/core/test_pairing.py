@@ -31,9 +31,9 @@ def study(settings=SETTINGS[:1], seeds=range(3), ratio=0.5, accuracy=1.0, metric
     return trained(stack(*runs), accuracy)
 
 
-def test_pairs_are_by_seed_whatever_the_order_of_rows():
+def test_pairs_are_by_seed_whatever_the_order_of_rows_and_their_types():
     frame = study(settings=[(None, 1.0)])
-    found, shuffled = pairs(frame, "nc1"), pairs(frame.sample(frac=1, random_state=1), "nc1")
+    found, shuffled = pairs(frame, "nc1"), pairs(frame.sample(frac=1, random_state=1).convert_dtypes(), "nc1")
     assert sorted(found.table["difference"]) == sorted(shuffled.table["difference"])
     table = found.table
     assert list(table) == ["dataset", "K_A", "R", "seed", "deq", "explicit", "difference"]
