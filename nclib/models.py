@@ -20,7 +20,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -256,16 +256,17 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
     seed_all(0)  # what is drawn where the code is imported is the same for all runs
-    name, made = cfg.own_code, own_code.load(cfg.own_code, cfg.source)
-    taken = inspect.signature(made).parameters
-    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-    options = {option: value for option, value in options.items() if every or option in taken}
-    called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
-    seed_all(seed)
-    try:
-        module = made(*arguments, **options)
-    except Exception as error:  # whatever that code raises
-        raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
+    with own_code.imported(cfg.own_code, cfg.source) as made:
+        taken = inspect.signature(made).parameters
+        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+        options = {option: value for option, value in options.items() if every or option in taken}
+        given = [*map(str, arguments), *(f"{key}={value}" for key, value in options.items())]
+        called = f"{cfg.own_code}({', '.join(given)})"
+        seed_all(seed)
+        try:
+            module = made(*arguments, **options)
+        except Exception as error:  # whatever that code raises
+            raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
     return module
@@ -366,10 +367,11 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     with forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         (model, again), whole = (build_model(cfg, num_classes, image[0]) for _ in range(2)), cfg.kind == "network"
-        one, two = ({*m.parameters(), *(part for part in m.modules() if part._buffers)} for m in (model, again))
+        tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
+        one, two = ({tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()} for own in tensors)
         if one & two:  # a run would begin where another has ended
             raise ConfigError(f"{name} returns what it has returned before: make it anew, or copy.deepcopy it")
-        if odd := _differ(_kept(model), _kept(again)):
+        if odd := _differ(_kept(model, Tensor), _kept(again, Tensor)):
             raise ConfigError(f"{name}: {odd} does not follow from the seed: draw it from PyTorch's own random state")
         x = images if whole else model.encoder(images)
         try:
@@ -379,9 +381,9 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
-            _check_state(model.train(), name, images)
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
                 raise ConfigError(f"{name} does not return what {model.last!r}, its last Linear, gives, the logits")
+            _check_state(model, again, name, images)
         except ConfigError:
             raise
         except Exception as bug:  # whatever the user's code raises
@@ -391,37 +393,43 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
     parameters have moved: what follows the last Linear may do nothing at first."""
-    same, given = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4), []
-    state = deepcopy(network.state_dict())  # which may be tensors of the user's, that others share
+    given = []  # compiled code has the hooks that there were at its first call
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
-    for size in (0.0, 0.1):
-        for parameter in network.parameters():
-            parameter += size * torch.randn_like(parameter) * (parameter.abs() + 0.1)
-        for training in (False, True):
-            same &= torch.allclose(network.train(training)(x), given[-1], atol=1e-4, equal_nan=True)
-    network.load_state_dict(state)
-    return same
+    same = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4)
+    _move(network)
+    moved = (torch.allclose(network.train(on)(x), given[-1], atol=1e-4, equal_nan=True) for on in (False, True))
+    return same and all(moved)
 
 
-def _check_state(model: Classifier, name: str, images: Tensor) -> None:
-    """Refuse state that a checkpoint would lose: with the same state_dict and random state, a second training step must
-    give the same logits, numbers and tensors."""
+def _move(network: nn.Module) -> None:
+    for parameter in network.parameters():
+        parameter += 0.1 * torch.randn_like(parameter) * (parameter.abs() + 0.1)
+
+
+def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor) -> None:
+    """Refuse what a checkpoint would lose: with the same state_dict and random state, the same network, and one built
+    anew, must give the same logits, numbers and tensors. The parameters are moved, as a head may be zero at first."""
+    _move(model)
     state, seen = deepcopy(model.state_dict()), []
     if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
         raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
-    for _ in range(2):
+    for one in (model, model, again):
+        one.load_state_dict(state)
         seed_all(0)
-        seen.append({"its output": model(images).logits} | _kept(model))
-        model.load_state_dict(state)
-    if odd := _differ(*seen):
-        raise ConfigError(f"{name}: {odd} follows in training from what a restart would lose: use register_buffer")
+        logits = [one.train(on)(images).logits for on in (False, True)]
+        seen.append({"its output": torch.stack(logits).nan_to_num(torch.pi)} | _kept(one, Tensor | int | float))
+    if odd := _differ(*seen[:2]):
+        raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer")
+    if not torch.equal(seen[1]["its output"], seen[2]["its output"]):
+        raise ConfigError(f"{name} is another with the same seed and weights: draw from PyTorch's own random state")
 
 
-def _kept(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters, and the numbers and tensors that its modules keep."""
+def _kept(model: nn.Module, kinds: Any) -> dict[str, Tensor]:
+    """Copies of the parameters, and of what its modules keep of these kinds; NaN becomes a number."""
     kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
     kept |= dict(model.named_parameters()) | dict(model.named_buffers())
-    return {key: torch.as_tensor(x).clone() for key, x in kept.items() if isinstance(x, (int, float, Tensor))}
+    kept = {key: value for key, value in kept.items() if isinstance(value, kinds)}
+    return {key: torch.as_tensor(value).nan_to_num(torch.pi) for key, value in kept.items()}
 
 
 def _differ(one: dict[str, Tensor], two: dict[str, Tensor]) -> str | None:

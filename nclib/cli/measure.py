@@ -49,7 +49,8 @@ def _model_and_loaders(source: str) -> tuple[Any, ...]:
     own_code.search_here()
     if not own_code.is_name(source):
         raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz")
-    found = own_code.load(source, None)()
+    with own_code.imported(source, None) as load:
+        found = load()
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")
     return found

@@ -222,8 +222,8 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
         found = frame[name].drop_duplicates()
         if len(alike := found[found.map(plain).duplicated(keep=False)]):
             raise ValueError(f"{name} is written in two ways, {alike.tolist()}; write it in one")
-    nullable = [name for name, kind in frame.dtypes.items() if getattr(kind, "na_value", None) is pd.NA]
-    return frame.astype(dict.fromkeys(nullable, object))  # as NumPy's functions need it
+    # NumPy's functions refuse pandas' nullable types
+    return frame.astype({n: object for n, kind in frame.dtypes.items() if getattr(kind, "na_value", 0) is pd.NA})
 
 
 @functools.lru_cache(maxsize=64)  # the pairs of many metrics are of the same runs

@@ -178,8 +178,8 @@ class ModelConfig(Config):
     network : of "network", "package.module:function", called with the number of classes and the channels of the images,
         and with `width` if it takes that. It returns an `nn.Module` that maps images to logits and ends in a Linear
     source : digest of the source of your own code, so that changed code makes another run; left out: as it is now.
-        Where it is given, as in a stored run, nothing is looked up. Files that the code reads, and modules that it
-        imports from another folder or by ``importlib.import_module``, do not count
+        Where it is given, as in a stored run, nothing is looked up. Files and environment variables that the code
+        reads, and modules that it imports from another folder or by ``importlib.import_module``, do not count
     name : what the column ``model`` of a table says instead of the kind, to tell two cells of your own apart. No part
         of the identity
     groups : groups of every GroupNorm

@@ -108,7 +108,9 @@ class StoredRun:
         Returns
         -------
         Classifier
-            Called with normalised images (B, C, H, W), it returns logits, features and, of a DEQ, its solution.
+            Called with normalised images (B, C, H, W), it returns logits, features and, of a DEQ, its solution. Code of
+            your own is imported anew for it: its classes are not those that the session imported, so `isinstance` is
+            false, and `pickle` refuses it where the session has imported them; save its ``state_dict()``.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """Cells and networks of a user's own, named as ``package.module:Name``.
 
-A module is looked up and its source digested without running it. It runs in `load` alone, which is called where a
+A module is looked up and its source digested without running it. It runs in `imported` alone, which is called where a
 network is built; reading a stored run that names code builds none.
 """
 
@@ -11,15 +11,16 @@ import importlib.util
 import os
 import sys
 from ast import Import, ImportFrom, parse, walk
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from nclib.system import plugins
 
-_loaded: dict[str, str] = {}
-"""Digest of the source of each module as it was imported here last."""
+_installed: dict[str, str] = {}
+"""Digest of the source of each installed module as it was imported here."""
 
 
 class OwnCodeError(ValueError):
@@ -38,8 +39,8 @@ def digest(name: str) -> str:
     """First 16 hexadecimal digits of the SHA-256 of the source behind a name; nothing is imported.
 
     The source is the file of the module and those beside it, or in its package, that it imports; of an installed module
-    those in its package. What it reads from other files, or imports by name as ``importlib.import_module`` does, does
-    not count: write such numbers into the source, or import what has them.
+    those in its package. What it reads from other files or from the environment, or imports by name as
+    ``importlib.import_module`` does, does not count: write such numbers into the source, or import what has them.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
         name = waiting.pop()
         above, _, last = name.rpartition(".")
         folder, root = top.joinpath(*above.split(".")), name.split(".")[0]
-        if not name or name in found or root in {*ours, *sys.stdlib_module_names} or (alone and root != first):
+        if not name or name in found or root in ours or _is_python(root, top) or (alone and root != first):
             continue
         waiting.append(above)
         if last == "*":  # of a package that may list any of its modules
@@ -105,9 +106,10 @@ def _imports(source: bytes, package: str) -> list[str]:
     return names
 
 
-def load(name: str, source: str | None) -> Any:
-    """What a name stands for. Its module, with those that `digest` counts, is imported anew each time, so that nothing
-    depends on what was done with it before; an installed one only where its source has changed.
+@contextlib.contextmanager
+def imported(name: str, source: str | None) -> Iterator[Any]:
+    """What a name stands for. Modules that are not installed are imported anew for it, so that nothing depends on what
+    was done with them before; afterwards the session has those again that it had.
 
     Parameters
     ----------
@@ -124,24 +126,46 @@ def load(name: str, source: str | None) -> Any:
     if source is not None and now != source:
         said = f"the source of {name} is not the one this run is to be made with; configure it anew"
         raise OwnCodeError(f"{said}, or put back the code.*.py that a finished run keeps in its folder")
-    kept = {"site-packages", "dist-packages"} & {*_file(module).parts} and _loaded.get(module) == now
-    if not kept and module.split(".")[0] not in ("nclib", *plugins.packages()):
-        for file in (file for file in files(name) if file.endswith(".py")):  # what is compiled may be loaded once
-            _forget(file.removesuffix(".py"))
-    _loaded[module] = now
-    try:
-        return getattr(importlib.import_module(_now(module)), attribute)
-    except Exception as error:  # whatever the module does when it is imported
-        said = f"{type(error).__name__}: {error}; a module is imported anew for every network"
-        raise OwnCodeError(f"{name} cannot be imported ({said})") from error
-
-
-def _forget(module: str) -> None:
-    """Have a module read again when it is imported: its cached bytes follow their source by size and whole seconds."""
-    sys.modules.pop(_now(module), None)
-    with contextlib.suppress(OSError, ValueError):
-        Path(importlib.util.cache_from_source(_file(module))).unlink(missing_ok=True)
+    if not _stays(_file(module)):
+        for file in files(name):  # cached bytes follow their source by size and whole seconds
+            with contextlib.suppress(OSError, ValueError):
+                Path(importlib.util.cache_from_source(_file(file.rpartition(".")[0]))).unlink(missing_ok=True)
+    elif _installed.setdefault(module, now) != now:
+        raise OwnCodeError(f"{name} is installed, and its source has changed: start Python anew")
+    held = _take_out()
     importlib.invalidate_caches()
+    try:
+        try:
+            found = getattr(importlib.import_module(_now(module)), attribute)
+        except Exception as error:  # whatever the module does when it is imported
+            said = f"{type(error).__name__}: {error}; a module is imported anew for every network"
+            raise OwnCodeError(f"{name} cannot be imported ({said})") from error
+        yield found
+    finally:
+        new, roots = _take_out(), {each.partition(".")[0] for each in held}
+        sys.modules.update({each: new[each] for each in new if each.partition(".")[0] not in roots} | held)
+
+
+def _take_out() -> dict[str, ModuleType]:
+    """Take the modules out of `sys.modules` that are of the user: neither installed nor of Python or this project."""
+    ours, taken = {"nclib", *plugins.packages(), "__main__", "__mp_main__"}, {}
+    for name, module in [*sys.modules.items()]:
+        if (spec := getattr(module, "__spec__", None)) and name.partition(".")[0] not in ours:
+            places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
+            if places and not _stays(Path(places[0])):
+                taken[name] = sys.modules.pop(name)
+    return taken
+
+
+def _stays(file: Path) -> bool:
+    """Whether a module is imported once: it is Python's, installed or compiled."""
+    installed = not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+    return installed or file.suffix not in ("", ".py") or file.is_relative_to(Path(os.__file__).parent)
+
+
+def _is_python(module: str, top: Path) -> bool:
+    """Whether an import of this name finds the standard library, and no file of that name in a folder before it."""
+    return module in sys.stdlib_module_names and top not in getattr(_file(module), "parents", ())
 
 
 def _now(module: str) -> str:
