@@ -17,6 +17,7 @@ injection the equilibrium does not depend on the image at all, so the cell adds 
 
 import inspect
 import random
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -365,7 +366,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     if (name := cfg.own_code) is None:
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
-    with forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+    quiet = warnings.catch_warnings(action="ignore")  # of solves at moved parameters
+    with quiet, forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         (model, again), whole = (build_model(cfg, num_classes, image[0]) for _ in range(2)), cfg.kind == "network"
         tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
         one, two = ({tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()} for own in tensors)
@@ -408,19 +410,27 @@ def _move(network: nn.Module) -> None:
 
 def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor) -> None:
     """Refuse what a checkpoint would lose: with the same state_dict and random state, the same network, and one built
-    anew, must give the same logits, numbers and tensors. The parameters are moved, as a head may be zero at first."""
+    anew, must give the same logits and gradient, and the same network must keep the same numbers. The parameters are
+    moved, as a head may be zero at first."""
     _move(model)
-    state, seen = deepcopy(model.state_dict()), []
+    state, seen, kept = deepcopy(model.state_dict()), [], []
     if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
         raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
     for one in (model, model, again):
         one.load_state_dict(state)
+        one.zero_grad()
         seed_all(0)
-        logits = [one.train(on)(images).logits for on in (False, True)]
-        seen.append({"its output": torch.stack(logits).nan_to_num(torch.pi)} | _kept(one, Tensor | int | float))
-    if odd := _differ(*seen[:2]):
+        logits = [one.eval()(images).logits]
+        with torch.enable_grad():
+            logits.append(one.train()(images).logits)
+            logits[1].sum().backward()
+        grads = torch.cat([parameter.grad.flatten() for parameter in one.parameters() if parameter.grad is not None])
+        found = {"its output": torch.stack(logits).detach(), "its gradient": grads}
+        seen.append({name: value.nan_to_num(torch.pi) for name, value in found.items()})
+        kept.append(_kept(one, Tensor | int | float))
+    if odd := _differ(seen[0] | kept[0], seen[1] | kept[1]):
         raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer")
-    if not torch.equal(seen[1]["its output"], seen[2]["its output"]):
+    if _differ(seen[1], seen[2]):
         raise ConfigError(f"{name} is another with the same seed and weights: draw from PyTorch's own random state")
 
 

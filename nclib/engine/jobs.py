@@ -182,8 +182,9 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
                 split = make_split(config.data, config.seed)
                 images[config.data] = len(split.counts), split.train_images.shape[1:]
             classes, image = images[config.data]
-            models.try_own_code(config.model, classes, image)
-            models.build_model(config.model, classes, image[0])
+            with one_thread():
+                models.try_own_code(config.model, classes, image)
+                models.build_model(config.model, classes, image[0])
         except ValueError as error:
             raise ConfigError(str(error)) from None
 

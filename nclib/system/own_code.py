@@ -13,6 +13,7 @@ import sys
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
+from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,12 +57,16 @@ def digest(name: str) -> str:
     >>> len(digest("nclib.models:ResidualCell"))
     16
     """
-    found = {file.rpartition(".")[0]: hashlib.sha256(content).hexdigest() for file, content in files(name).items()}
+    found = {module: hashlib.sha256(place.read_bytes()).hexdigest() for module, place in _places(name).items()}
     return hashlib.sha256("\n".join(map(" ".join, found.items())).encode()).hexdigest()[:16]
 
 
 def files(name: str) -> dict[str, bytes]:
     """The files that `digest` is of, by the names of their modules, that of the name first."""
+    return {f"{module}{place.suffix}": place.read_bytes() for module, place in _places(name).items()}
+
+
+def _places(name: str) -> dict[str, Path]:
     module, ours = name.partition(":")[0], ("nclib", *plugins.packages())
     path = _file(module)
     if path is None:
@@ -69,7 +74,7 @@ def files(name: str) -> dict[str, bytes]:
     found = {module: path}
     if module.split(".")[0] not in ours:
         found |= _imported(module, path.parents[module.count(".") + (path.stem == "__init__")], ours)
-    return {f"{name}{place.suffix}": place.read_bytes() for name, place in found.items()}
+    return found
 
 
 def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
@@ -85,7 +90,7 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
         waiting.append(above)
         if last == "*":  # of a package that may list any of its modules
             waiting += [f"{above}.{file.stem}" for file in folder.glob("*.py") if file.stem != "__init__"]
-        spec = PathFinder.find_spec(name, [str(folder)])
+        spec = PathFinder.find_spec(last, [str(folder)])  # of a whole name the packages would have to be imported
         if spec is not None and spec.has_location:  # a folder without __init__.py has none
             found[name] = Path(spec.origin)
             waiting += _imports(found[name].read_bytes(), name if spec.submodule_search_locations else above)
@@ -123,23 +128,27 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
     """
     module, _, attribute = name.partition(":")
     now = digest(name)
+    if getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False):
+        raise OwnCodeError(f"{name} is used while it is imported: put that under if __name__ == '__main__'")
     if source is not None and now != source:
         said = f"the source of {name} is not the one this run is to be made with; configure it anew"
         raise OwnCodeError(f"{said}, or put back the code.*.py that a finished run keeps in its folder")
-    if not _stays(_file(module)):
-        for file in files(name):  # cached bytes follow their source by size and whole seconds
-            with contextlib.suppress(OSError, ValueError):
-                Path(importlib.util.cache_from_source(_file(file.rpartition(".")[0]))).unlink(missing_ok=True)
-    elif _installed.setdefault(module, now) != now:
+    places = _places(name)
+    if _stays(places[module]) and _installed.setdefault(module, now) != now:
         raise OwnCodeError(f"{name} is installed, and its source has changed: start Python anew")
     held = _take_out()
+    for place in filterfalse(_stays, places.values()):  # cached bytes follow their source by size and whole seconds
+        Path(importlib.util.cache_from_source(place)).unlink(missing_ok=True)
     importlib.invalidate_caches()
     try:
         try:
             found = getattr(importlib.import_module(_now(module)), attribute)
-        except Exception as error:  # whatever the module does when it is imported
+        except (Exception, SystemExit) as error:  # whatever the module does when it is imported
             said = f"{type(error).__name__}: {error}; a module is imported anew for every network"
             raise OwnCodeError(f"{name} cannot be imported ({said})") from error
+        for each, place in places.items():
+            if (other := getattr(sys.modules.get(each), "__file__", None)) and not place.samefile(other):
+                raise OwnCodeError(f"{name} imports {other}, and not {place} beside it: rename one")
         yield found
     finally:
         new, roots = _take_out(), {each.partition(".")[0] for each in held}
@@ -148,13 +157,12 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
 
 def _take_out() -> dict[str, ModuleType]:
     """Take the modules out of `sys.modules` that are of the user: neither installed nor of Python or this project."""
-    ours, taken = {"nclib", *plugins.packages(), "__main__", "__mp_main__"}, {}
-    for name, module in [*sys.modules.items()]:
+    ours, taken = {"nclib", *plugins.packages(), "__main__", "__mp_main__"}, []
+    for name, module in sys.modules.items():
         if (spec := getattr(module, "__spec__", None)) and name.partition(".")[0] not in ours:
             places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-            if places and not _stays(Path(places[0])):
-                taken[name] = sys.modules.pop(name)
-    return taken
+            taken += [name] * bool(places and not _stays(Path(places[0])))
+    return {name: sys.modules.pop(name) for name in taken}
 
 
 def _stays(file: Path) -> bool:
@@ -182,9 +190,12 @@ def search_here() -> None:
 
 
 def _file(module: str) -> Path | None:
-    """Where the source of a module is."""
+    """Where the source of a module is; its packages are not imported to know it."""
+    root, *parts = _now(module).split(".")
     try:
-        spec = importlib.util.find_spec(_now(module))
+        spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):  # ValueError: of what is typed in a session
         return None
+    for part in parts:
+        spec = spec and PathFinder.find_spec(part, [*(spec.submodule_search_locations or ())])
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None

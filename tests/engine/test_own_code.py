@@ -3,6 +3,7 @@
 import random
 import shutil
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -23,11 +24,10 @@ import random
 import numpy as np
 import nclib as nc, torch
 from torch import nn
-from helper import HALF
+from tabnanny import HALF  # not the one of Python, which comes later on the path
 
 Path(__file__).with_name("imported").touch()
 DRAWN, DRAWS = torch.rand(()), torch.Generator().manual_seed(0)
-elsewhere = lambda *_: nn.Sequential(nn.Flatten(), vars(random).setdefault("kept", nn.Linear(64, 8)), nn.Linear(8, 10))
 
 class Cell(nn.Module):
     def __init__(self, channels):
@@ -75,15 +75,17 @@ class Kept(nn.Sequential):
 class Extra(Kept):
     get_extra_state = lambda self: 1
 
-extra = lambda *_: Extra(lambda net, x: None)
+none = lambda net, x: None
+extra = lambda *_: Extra(none)
 scaled = lambda net, x: net.scale
 Scaled, step, mean, flag, norm = (lambda *_, does=does: Kept(does) for does in (
     scaled,
-    lambda net, x: setattr(net, "seen", net.seen + 1),
+    lambda net, x: setattr(net, "seen", net.seen + torch.is_grad_enabled()),
     lambda net, x: setattr(net, "mean", net.mean + 1),
     lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
     lambda net, x: 1 / x.norm(),
 ))
+elsewhere = lambda *_: setattr(made := Kept(none), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 
 by = lambda factor: lambda z: factor * z
@@ -116,10 +118,10 @@ def folder(tmp_path, monkeypatch):
     """A folder on the Python path with the user's module, which leaves a file "imported" beside it when it runs."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "my_cells.py").write_text(SOURCE)
-    (tmp_path / "code" / "helper.py").write_text("HALF = 0.5\n")
+    (tmp_path / "code" / "tabnanny.py").write_text("HALF = 0.5\n")
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path / "code"
-    for module in ("my_cells", "helper"):
+    for module in ("my_cells", "tabnanny"):
         sys.modules.pop(module, None)
 
 
@@ -141,7 +143,7 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     (folder / "my_cells.py").write_text(SOURCE.replace("torch.relu", "torch.tanh"))
     after = run_id(cell())
     assert after != before
-    (folder / "helper.py").write_text("HALF = 0.4\n")
+    (folder / "tabnanny.py").write_text("HALF = 0.4\n")
     helped = run_id(cell())
     assert helped != after, "a module beside it that it imports counts"
     (folder / "other.py").write_text("THIRD = 3\n")
@@ -153,26 +155,28 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
 @pytest.mark.parametrize("start", ["start", "no_start"])
 def test_what_a_package_imports_of_its_own_counts_wherever_it_lies(place, start, folder, monkeypatch):
     root, package = folder.parent / place, f"mine_{place[:4]}_{start}"
-    for part in (root / package / "part", root / "others"):
+    for part in (root / package / "part", root / "others" / "deep"):
         part.mkdir(parents=True)
-    (root / "others" / "more.py").touch()
-    (root / package / "cells.py").write_text("import others.more\nfrom .part.helper import HALF\n")
+    (root / "others" / "deep" / "more.py").touch()
+    (root / package / "cells.py").write_text("import others.deep.more\nfrom .part.helper import HALF\n")
     if start == "start":
-        (root / package / "__init__.py").touch()
+        (root / package / "__init__.py").write_text("from .cells import HALF\n")
     monkeypatch.syspath_prepend(root)
-    digests = set()
-    for half in (0.5, 0.4):
-        (root / package / "part" / "helper.py").write_text(f"HALF = {half}\n")
-        digests.add(own_code.digest(f"{package}.cells:Cell"))
-    assert len(digests) == 2
-    assert ("others.more.py" in own_code.files(f"{package}.cells:Cell")) == (place == "code")
-
-
-def test_changed_source_is_read_again_in_the_same_process(folder):
+    name, digests = f"{package}.cells:HALF", set()
     for half in (0.5, 0.4):  # of the same size, in the same second
-        (folder / "helper.py").write_text(f"HALF = {half}\n")
-        with own_code.imported("my_cells:HALF", None) as found:
+        (root / package / "part" / "helper.py").write_text(f"HALF = {half}\n")
+        digests.add(own_code.digest(name))
+        changed = pytest.raises(own_code.OwnCodeError, match="start Python anew")
+        with nullcontext() if place == "code" or half == 0.5 else changed, own_code.imported(name, None) as found:
             assert found == half
+    assert len(digests) == 2
+    assert ("others.deep.more.py" in own_code.files(name)) == (place == "code")
+    (folder.parent / "others" / "deep").mkdir(parents=True)
+    (folder.parent / "others" / "deep" / "more.py").touch()
+    monkeypatch.syspath_prepend(folder.parent)
+    says = "and not .*more.py beside it: rename one" if place == "code" else "start Python anew"
+    with pytest.raises(own_code.OwnCodeError, match=says), own_code.imported(name, None):
+        pass
 
 
 # --- what is refused before anything starts -------------------------------------------------------------------
@@ -248,10 +252,11 @@ def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
     assert "random.py" not in own_code.files("my_cells:Drawn")
     states = np.random.get_state()[1].tolist(), random.getstate()
     one = nc.train(config).weights
-    sys.modules["my_cells"].DRAWN = torch.rand(1)  # which a run does not begin with
+    (ours := sys.modules["my_cells"]).DRAWN = torch.rand(1)  # which a run does not begin with
     two = nc.train(config).weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert (np.random.get_state()[1].tolist(), random.getstate()) == states and sys.modules["random"] is of_python
+    assert sys.modules["my_cells"] is ours, "what a session has imported stays"
 
 
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
@@ -317,7 +322,7 @@ def test_reading_a_stored_run_imports_nothing(folder):
     config, run = cell(), run_id(cell())
     runs.ensure_runs([config])
     (folder / "imported").unlink()
-    for module in ("my_cells", "helper"):
+    for module in ("my_cells", "tabnanny"):
         del sys.modules[module]
     assert nc.load_run(run).config["model"]["cell"] == "my_cells:Cell"
     assert default_store().is_sound(run) and runs.plan([config])["state"].tolist() == ["stored"]
