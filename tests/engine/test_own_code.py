@@ -60,11 +60,10 @@ keyed = lambda *sizes, **options: torch.compile(small(*sizes, **options), backen
 slow = nc.DEQ(lambda z, x: 0.99 * z + 0.01 * x, nc.FixedPointIteration(max_steps=2), z0="zeros", return_solution=False)
 unsolved = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), slow, nn.Linear(8, 10))
 
-def softmax(num_classes, in_channels):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
+softmax = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
 
 class Kept(nn.Sequential):
-    def __init__(self, does, *_):
+    def __init__(self, does=lambda net, x: None):
         super().__init__(nn.Flatten(), nn.Linear(64, 10))
         self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
         self.register_buffer("mean", torch.zeros(()), persistent=False)
@@ -75,8 +74,7 @@ class Kept(nn.Sequential):
 class Extra(Kept):
     get_extra_state = lambda self: 1
 
-none = lambda net, x: None
-extra = lambda *_: Extra(none)
+extra = lambda *_: Extra()
 scaled = lambda net, x: net.scale
 Scaled, step, mean, flag, norm = (lambda *_, does=does: Kept(does) for does in (
     scaled,
@@ -85,9 +83,8 @@ Scaled, step, mean, flag, norm = (lambda *_, does=does: Kept(does) for does in (
     lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
     lambda net, x: 1 / x.norm(),
 ))
-elsewhere = lambda *_: setattr(made := Kept(none), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
+elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
-
 by = lambda factor: lambda z: factor * z
 chance = lambda channels: setattr(made := Cell(channels), "inner", by(np.random.default_rng().random())) or made
 
@@ -104,8 +101,7 @@ class Drawn(Cell):
     def forward(self, z, x):
         return super().forward(z, x) * np.random.uniform(0.9, 1) * DRAWN
 
-def headless(num_classes, in_channels):
-    return nn.Conv2d(in_channels, num_classes, 8)
+headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 8)
 """
 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
