@@ -408,6 +408,7 @@ def _move(network: nn.Module) -> None:
         parameter += 0.1 * torch.randn_like(parameter) * (parameter.abs() + 0.1)
 
 
+@own_code.no_imports()
 def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor) -> None:
     """Refuse what a checkpoint would lose: with the same state_dict and random state, the same network, and one built
     anew, must give the same logits and gradient, and the same network must keep the same numbers. The parameters are

@@ -241,6 +241,7 @@ class _Trainer:
         self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
         self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
 
+    @torch.enable_grad()
     def train_epoch(self) -> None:
         """One pass over the training set; raises `TrainingDiverged` when the loss is not finite."""
         train, model, epoch = self.config.train, self.model, self.epoch + 1

@@ -4,6 +4,7 @@ A module is looked up and its source digested without running it. It runs in `im
 network is built; reading a stored run that names code builds none.
 """
 
+import builtins
 import contextlib
 import functools
 import hashlib
@@ -155,14 +156,36 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
         sys.modules.update({each: new[each] for each in new if each.partition(".")[0] not in roots} | held)
 
 
+@contextlib.contextmanager
+def no_imports() -> Iterator[None]:
+    """Refuse to import modules that are not installed: while a network computes, the session's would be found, which
+    may be older than its own."""
+    usual = builtins.__import__
+
+    def refuse(name: str, *given: Any) -> ModuleType:
+        if _is_own((found := usual(name, *given)).__name__, found):
+            raise OwnCodeError(f"{name} is imported while the network computes: import it at the top, or in __init__")
+        return found
+
+    builtins.__import__ = refuse
+    try:
+        yield
+    finally:
+        builtins.__import__ = usual
+
+
 def _take_out() -> dict[str, ModuleType]:
     """Take the modules out of `sys.modules` that are of the user: neither installed nor of Python or this project."""
-    ours, taken = {"nclib", *plugins.packages(), "__main__", "__mp_main__"}, []
-    for name, module in sys.modules.items():
-        if (spec := getattr(module, "__spec__", None)) and name.partition(".")[0] not in ours:
-            places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-            taken += [name] * bool(places and not _stays(Path(places[0])))
-    return {name: sys.modules.pop(name) for name in taken}
+    own = [name for name, module in [*sys.modules.items()] if _is_own(name, module)]
+    return {name: sys.modules.pop(name) for name in own}
+
+
+def _is_own(name: str, module: Any) -> bool:
+    if not (spec := getattr(module, "__spec__", None)):
+        return False
+    places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
+    ours = {"nclib", "__main__", "__mp_main__"}
+    return bool(places) and not _stays(Path(places[0])) and name.partition(".")[0] not in ours.union(plugins.packages())
 
 
 def _stays(file: Path) -> bool:

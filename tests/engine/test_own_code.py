@@ -76,22 +76,19 @@ class Extra(Kept):
 
 extra = lambda *_: Extra()
 scaled = lambda net, x: net.scale
-Scaled, step, mean, flag, norm = (lambda *_, does=does: Kept(does) for does in (
+Scaled, step, mean, flag, norm, late = (lambda *_, does=does: Kept(does) for does in (
     scaled,
     lambda net, x: setattr(net, "seen", net.seen + torch.is_grad_enabled()),
     lambda net, x: setattr(net, "mean", net.mean + 1),
     lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
     lambda net, x: 1 / x.norm(),
+    lambda net, x: exec("import tabnanny"),
 ))
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 by = lambda factor: lambda z: factor * z
 chance = lambda channels: setattr(made := Cell(channels), "inner", by(np.random.default_rng().random())) or made
-
-class Live(Cell):
-    def __init__(self, channels):
-        super().__init__(channels)
-        self.norm = nn.BatchNorm2d(channels)
+Live = lambda channels: setattr(made := Cell(channels), "norm", nn.BatchNorm2d(channels)) or made
 
 class Drawn(Cell):
     def __init__(self, channels):
@@ -193,6 +190,7 @@ def test_what_a_package_imports_of_its_own_counts_wherever_it_lies(place, start,
         (lambda: network("flag"), "its output follows from what .*: use register_buffer"),
         (lambda: network("step"), "encoder.seen follows from what"),
         (lambda: network("mean"), "encoder.mean follows from what"),
+        (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
         (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
