@@ -370,7 +370,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     with quiet, forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         (model, again), whole = (build_model(cfg, num_classes, image[0]) for _ in range(2)), cfg.kind == "network"
         tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
-        one, two = ({tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()} for own in tensors)
+        dense = ([tensor for tensor in own if tensor.numel() and tensor.layout == torch.strided] for own in tensors)
+        one, two = ({tensor.untyped_storage().data_ptr() for tensor in own} for own in dense)
         if one & two:  # a run would begin where another has ended
             raise ConfigError(f"{name} returns what it has returned before: make it anew, or copy.deepcopy it")
         if odd := _differ(_kept(model, Tensor), _kept(again, Tensor)):
@@ -397,7 +398,10 @@ def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     parameters have moved: what follows the last Linear may do nothing at first."""
     given = []  # compiled code has the hooks that there were at its first call
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
-    same = torch.allclose(network.eval()(x), model.eval()(x).logits, atol=1e-4)
+    seed_all(0)  # it may draw in evaluation too
+    whole = network.eval()(x)
+    seed_all(0)
+    same = torch.allclose(whole, model.eval()(x).logits, atol=1e-4)
     _move(network)
     moved = (torch.allclose(network.train(on)(x), given[-1], atol=1e-4, equal_nan=True) for on in (False, True))
     return same and all(moved)
@@ -425,8 +429,8 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
         with torch.enable_grad():
             logits.append(one.train()(images).logits)
             logits[1].sum().backward()
-        grads = torch.cat([parameter.grad.flatten() for parameter in one.parameters() if parameter.grad is not None])
-        found = {"its output": torch.stack(logits).detach(), "its gradient": grads}
+        grads = [parameter.grad.to_dense().flatten() for parameter in one.parameters() if parameter.grad is not None]
+        found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
         seen.append({name: value.nan_to_num(torch.pi) for name, value in found.items()})
         kept.append(_kept(one, Tensor | int | float))
     if odd := _differ(seen[0] | kept[0], seen[1] | kept[1]):
@@ -440,7 +444,7 @@ def _kept(model: nn.Module, kinds: Any) -> dict[str, Tensor]:
     kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
     kept |= dict(model.named_parameters()) | dict(model.named_buffers())
     kept = {key: value for key, value in kept.items() if isinstance(value, kinds)}
-    return {key: torch.as_tensor(value).nan_to_num(torch.pi) for key, value in kept.items()}
+    return {key: torch.as_tensor(value).to_dense().nan_to_num(torch.pi) for key, value in kept.items()}
 
 
 def _differ(one: dict[str, Tensor], two: dict[str, Tensor]) -> str | None:

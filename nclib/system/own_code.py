@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+import threading
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
@@ -137,10 +138,11 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
     places = _places(name)
     if _stays(places[module]) and _installed.setdefault(module, now) != now:
         raise OwnCodeError(f"{name} is installed, and its source has changed: start Python anew")
-    held = _take_out()
     for place in filterfalse(_stays, places.values()):  # cached bytes follow their source by size and whole seconds
-        Path(importlib.util.cache_from_source(place)).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            Path(importlib.util.cache_from_source(place)).unlink(missing_ok=True)
     importlib.invalidate_caches()
+    held = _take_out()
     try:
         try:
             found = getattr(importlib.import_module(_now(module)), attribute)
@@ -148,7 +150,8 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
             said = f"{type(error).__name__}: {error}; a module is imported anew for every network"
             raise OwnCodeError(f"{name} cannot be imported ({said})") from error
         for each, place in places.items():
-            if (other := getattr(sys.modules.get(each), "__file__", None)) and not place.samefile(other):
+            other = getattr(sys.modules.get(each), "__file__", None)
+            if other and os.path.realpath(other) != os.path.realpath(place):
                 raise OwnCodeError(f"{name} imports {other}, and not {place} beside it: rename one")
         yield found
     finally:
@@ -160,10 +163,11 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
 def no_imports() -> Iterator[None]:
     """Refuse to import modules that are not installed: while a network computes, the session's would be found, which
     may be older than its own."""
-    usual = builtins.__import__
+    usual, thread = builtins.__import__, threading.get_ident()
 
-    def refuse(name: str, *given: Any) -> ModuleType:
-        if _is_own((found := usual(name, *given)).__name__, found):
+    def refuse(name: str, *given: Any, **named: Any) -> ModuleType:
+        found = usual(name, *given, **named)
+        if threading.get_ident() == thread and _is_own(getattr(found, "__name__", name), found):
             raise OwnCodeError(f"{name} is imported while the network computes: import it at the top, or in __init__")
         return found
 
