@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from ast import Import, ImportFrom, parse, walk
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from itertools import filterfalse
 from pathlib import Path
@@ -83,19 +83,23 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
     """A module and what it imports from its folder, or from its package where other people's packages lie beside it."""
     found, waiting, first = {}, [module], module.split(".")[0]
     alone = top.name in ("site-packages", "dist-packages")
+
+    def file(name: str) -> Path | None:
+        return _file(name) if name.split(".")[0] == first else _in_folders(name.split("."), [str(top)])
+
     while waiting:
         name = waiting.pop()
         above, _, last = name.rpartition(".")
-        folder, root = top.joinpath(*above.split(".")), name.split(".")[0]
+        root = name.split(".")[0]
         if not name or name in found or root in ours or _is_python(root, top) or (alone and root != first):
             continue
         waiting.append(above)
-        if last == "*":  # of a package that may list any of its modules
-            waiting += [f"{above}.{file.stem}" for file in folder.glob("*.py") if file.stem != "__init__"]
-        spec = PathFinder.find_spec(last, [str(folder)])  # of a whole name the packages would have to be imported
-        if spec is not None and spec.has_location:  # a folder without __init__.py has none
-            found[name] = Path(spec.origin)
-            waiting += _imports(found[name].read_bytes(), name if spec.submodule_search_locations else above)
+        place = file(above if last == "*" else name)
+        if place and last != "*":
+            found[name] = place
+            waiting += _imports(place.read_bytes(), name if place.stem == "__init__" else above)
+        elif place and place.stem == "__init__":  # of a package that may list any of its modules
+            waiting += [f"{above}.{each.stem}" for each in place.parent.glob("*.py") if each.stem != "__init__"]
     return dict(sorted(found.items()))
 
 
@@ -223,6 +227,15 @@ def _file(module: str) -> Path | None:
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):  # ValueError: of what is typed in a session
         return None
+    if parts or spec is None:
+        return _in_folders(parts, (spec and spec.submodule_search_locations) or ())
+    return Path(spec.origin) if spec.has_location and spec.origin else None
+
+
+def _in_folders(parts: Sequence[str], folders: Iterable[str]) -> Path | None:
+    """The file of a module of packages below these folders; a folder without __init__.py has none."""
+    spec = None
     for part in parts:
-        spec = spec and PathFinder.find_spec(part, [*(spec.submodule_search_locations or ())])
+        spec = PathFinder.find_spec(part, [*folders])  # of a whole name the packages would have to be imported
+        folders = (spec and spec.submodule_search_locations) or ()
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None

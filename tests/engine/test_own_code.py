@@ -4,6 +4,8 @@ import random
 import shutil
 import sys
 from contextlib import nullcontext
+from importlib.util import spec_from_file_location
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,9 +129,6 @@ def network(name="small"):
     return RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(kind="network", width=2, network=f"my_cells:{name}"))
 
 
-# --- identity -------------------------------------------------------------------------------------------------
-
-
 def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder):
     before = run_id(cell())
     assert run_id(cell()) == before
@@ -172,7 +171,14 @@ def test_what_a_package_imports_of_its_own_counts_wherever_it_lies(place, start,
         pass
 
 
-# --- what is refused before anything starts -------------------------------------------------------------------
+def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch):
+    for name, text in {"__init__": "", "cells": "from .helper import HALF", "helper": "HALF = 0.5"}.items():
+        (folder / f"{name}.py").write_text(text)
+    finder = SimpleNamespace(  # as an editable install adds one
+        find_spec=lambda name, *_: spec_from_file_location(name, folder / "__init__.py") if name == "its_name" else None
+    )
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    assert {*own_code.files("its_name.cells:HALF")} == {"its_name.py", "its_name.cells.py", "its_name.helper.py"}
 
 
 @pytest.mark.parametrize(
@@ -204,9 +210,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, fol
     with pytest.raises(ConfigError, match=f"(?s){says}"):
         runs.ensure_runs([fine, make()])
     assert default_store().ids() == []
-
-
-# --- trained like ours ----------------------------------------------------------------------------------------
 
 
 def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
@@ -307,9 +310,6 @@ def test_the_network_of_a_stored_run_with_own_code_is_made_where_the_code_is_nam
     (folder / "my_cells.py").write_text(SOURCE + "# changed\n")
     with pytest.raises(ValueError, match=r"is not the one.*put back the code.\*.py"):
         run.network(name)
-
-
-# --- a stored run imports nothing -----------------------------------------------------------------------------
 
 
 def test_reading_a_stored_run_imports_nothing(folder):
