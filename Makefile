@@ -75,7 +75,7 @@ test-slow: setup
 OLDEST := solver deq gradients jacobian metrics measuring losses imbalance
 test-oldest:
 	"$$PYTHON" -m venv build/oldest
-	build/oldest/bin/python -m pip install -q "torch==2.6.*" numpy pytest hypothesis \
+	build/oldest/bin/python -m pip install -q "torch==2.6.*" "torchvision==0.21.*" lazy-loader numpy pytest hypothesis \
 		filelock matplotlib pandas pillow pydantic pyyaml rich scikit-learn scipy seaborn typer
 	build/oldest/bin/python -m pytest $(OLDEST:%=tests/core/test_%.py) $(ARGS)
 	rm -rf build/oldest

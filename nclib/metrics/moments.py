@@ -74,8 +74,8 @@ class ClassMoments:
     >>> moments = nc.ClassMoments(num_classes=3, dim=4)
     >>> for rows in torch.arange(30).split(8):
     ...     moments = moments.update(nc.simplex_etf(3, 4)[labels[rows]], labels[rows])
-    >>> moments.counts.tolist()
-    [10, 10, 10]
+    >>> moments
+    <ClassMoments of 30 samples: num_classes=3, dim=4, weighting='class'>
     """
 
     def __init__(self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True) -> None:
@@ -90,6 +90,10 @@ class ClassMoments:
             self.squares = torch.zeros(num_classes, dtype=torch.float64)
             self.scatter = torch.zeros(dim, dim, dtype=torch.float64) if covariance else None
         self._derived: dict[str, tuple[int, Any]] = {}
+
+    def __repr__(self) -> str:
+        sizes = f"num_classes={self.num_classes}, dim={self.dim}, weighting={self.weighting!r}"
+        return f"<ClassMoments of {int(self.counts.sum())} samples: {sizes}>"
 
     def update(self, h: Array, labels: Array) -> "ClassMoments":
         """Add a batch.

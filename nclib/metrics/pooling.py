@@ -65,11 +65,11 @@ def _before(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool) -> t
 def _sizes(part: nn.Module, axes: int) -> dict[int, set[int]]:
     """The sizes that a module takes or gives on axis 1 and on the last. By torch's convention one whose name ends with
     1d, 2d or 3d has channels first, as a LayerNorm2d, in maps of at most one, two or three more axes; features of one
-    that is made from no layer of torch's may be on either."""
+    with a forward of its own may be on either."""
     kind, channels, features = type(part), _named(part, _CHANNELS), _named(part, _FEATURES)
     if kind.__name__.endswith(("1d", "2d", "3d")):
         return {1: channels | features if axes <= int(kind.__name__[-2]) + 2 else set(), -1: set()}
-    if next(base for base in kind.mro() if base.__module__.startswith("torch.")) is nn.Module:
+    if not f"{kind.forward.__module__}".startswith("torch."):
         channels |= features
     return {1: channels, -1: features}
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
@@ -70,8 +70,7 @@ def files(name: str) -> dict[str, bytes]:
 
 def _places(name: str) -> dict[str, Path]:
     module, ours = name.partition(":")[0], ("nclib", *plugins.packages())
-    path = _file(module)
-    if path is None:
+    if (path := _file(module)) is None:
         raise OwnCodeError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
     found = {module: path}
     if module.split(".")[0] not in ours:
@@ -85,7 +84,8 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
     alone = top.name in ("site-packages", "dist-packages")
 
     def file(name: str) -> Path | None:
-        return _file(name) if name.split(".")[0] == first else _in_folders(name.split("."), [str(top)])
+        root, *parts = name.split(".")
+        return _file(name) if root == first else _below(PathFinder.find_spec(root, [str(top)]), parts)
 
     while waiting:
         name = waiting.pop()
@@ -227,15 +227,11 @@ def _file(module: str) -> Path | None:
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):  # ValueError: of what is typed in a session
         return None
-    if parts or spec is None:
-        return _in_folders(parts, (spec and spec.submodule_search_locations) or ())
-    return Path(spec.origin) if spec.has_location and spec.origin else None
+    return _below(spec, parts)
 
 
-def _in_folders(parts: Sequence[str], folders: Iterable[str]) -> Path | None:
-    """The file of a module of packages below these folders; a folder without __init__.py has none."""
-    spec = None
-    for part in parts:
-        spec = PathFinder.find_spec(part, [*folders])  # of a whole name the packages would have to be imported
-        folders = (spec and spec.submodule_search_locations) or ()
+def _below(spec: ModuleSpec | None, parts: Iterable[str]) -> Path | None:
+    """The file of a module, or of one below a package; a folder without __init__.py has none."""
+    for part in parts:  # of a whole name the packages would have to be imported
+        spec = spec and PathFinder.find_spec(part, [*(spec.submodule_search_locations or ())])
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None

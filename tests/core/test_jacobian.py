@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from cells import TanhCell, TwoPartCell, random
+from cells import TanhCell, TwoPartCell, random, zeros_of_two_parts
 from torch.autograd import gradcheck
 
 from nclib.deq import DEQ, jacobian_frobenius_sq, row_jacobians, spectral_radius
@@ -129,6 +129,10 @@ def test_a_state_of_several_tensors_is_one_state_to_the_jacobian():
     assert torch.allclose(found, dense.square().sum((1, 2)), rtol=0.1)
     (grad,) = torch.autograd.grad(found.sum(), cell.w)
     assert grad.abs().sum() > 0
+    layer = DEQ(cell, Anderson(tol=1e-12, max_steps=100))
+    gains = 1 - torch.cat([part.flatten(1) for part in layer(x, z0=zeros_of_two_parts(3))[0]], 1).square()
+    exact = torch.linalg.solve(torch.eye(7).double() - gains.unsqueeze(2) * cell.w, torch.diag_embed(gains))
+    assert torch.allclose(row_jacobians(lambda x: layer(x, z0=zeros_of_two_parts(len(x))), x), exact, rtol=1e-8)
     with pytest.raises(ValueError, match="the cell must return a tuple"):
         spectral_radius(lambda z: z[0], z)
     with pytest.raises(ValueError, match=r"z\[1\] has shape \(2, 3\)"):
