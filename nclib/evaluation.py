@@ -41,7 +41,7 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
             out = model(images)
             solution = out.solution
             evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
-            parts.append((out.features, out.logits, labels, *evidence))
+            parts.append((out.features.clone(), out.logits, labels, *evidence))  # a network may write there again
     return join(parts)
 
 

@@ -182,7 +182,7 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
                 split = make_split(config.data, config.seed)
                 images[config.data] = len(split.counts), split.train_images.shape[1:]
             classes, image = images[config.data]
-            with one_thread():
+            with one_thread(), training.arithmetic(config.train, torch.device("cpu")):
                 models.try_own_code(config.model, classes, image)
                 models.build_model(config.model, classes, image[0])
         except ValueError as error:

@@ -107,9 +107,6 @@ def test_an_unknown_claim_or_scale_is_refused():
         verdict(Interval(1, 0.1, 3), "large", "lower")
 
 
-# ---- tables
-
-
 def study(deq=(0.5, 0.6, 0.4), metric="nc1", split="train", accuracy=1.0, model="deq", **setting):
     """Both networks, the explicit one at 1."""
     values = {"explicit": [1.0] * len(deq), model: deq}

@@ -97,9 +97,6 @@ def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
             found.verdict("reduced", "equal", within=within)
 
 
-# ---- frames that get no verdict
-
-
 def only(frame, model="deq", seed=None, metric=None):
     """Which rows are of this network, seed and metric."""
     rows = frame["model"] == model

@@ -321,6 +321,13 @@ def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
     np.testing.assert_array_equal(again.features, arrays["test_features"])
 
 
+def test_features_in_memory_that_a_network_uses_again_are_kept():
+    net, memory = torch.nn.Identity(), torch.empty(1, 1)
+    net.forward = lambda x: Output(x, memory.copy_(x), None)
+    loader = [(torch.tensor([[value]]), torch.tensor([0])) for value in (1.0, 2.0)]
+    assert evaluation.collect(net, loader).features.tolist() == [[1.0], [2.0]]
+
+
 def test_training_learns():
     run = training.train(_config("deq", n_max=20, epochs=8, lr=0.1, model={"groups": 4}))
     first, last = _value(run, "loss", "train", 1), _value(run, "loss", "train", 8)

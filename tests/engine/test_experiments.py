@@ -26,9 +26,6 @@ def reference(tmp_path, monkeypatch):
     return folder
 
 
-# ---- profiles, names and parameters
-
-
 @pytest.mark.parametrize(
     ("make", "wrong", "right"),
     [
@@ -91,9 +88,6 @@ def test_every_profile_plans_every_experiment_without_any_data(name):
     assert not paths.runs().exists()
 
 
-# ---- what captions and tables say
-
-
 def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
     assert scale_of(experiment("table1", "paper")) == "paper"
     assert scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
@@ -103,9 +97,6 @@ def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
     for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):
         assert scale_of(experiment("table1", "paper", **options)) == "toy"
     assert {scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
-
-
-# ---- images of one's own
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class Cell(nn.Module):
         self.norm = nn.GroupNorm(4, channels)
         self.inner = lambda z: self.norm(self.conv(z))
     def forward(self, z, x):
-        return torch.relu(x + HALF * self.inner(z))
+        return torch.relu(x + HALF * self.inner(z.float()))
 
 class Grouped(Cell):
     def __init__(self, channels, groups):
@@ -214,7 +214,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, fol
 
 def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     kinds = [cell(), cell(kind="explicit_matched"), cell("Grouped").replace(train=BFLOAT16), network("keyed")]
-    frame = runs.ensure_runs([config.replace(seed=seed) for config in kinds for seed in range(2)])
+    torch.set_default_dtype(torch.float64)  # of the session, which a run does not follow
+    try:
+        frame = runs.ensure_runs([config.replace(seed=seed) for config in kinds for seed in range(2)])
+    finally:
+        torch.set_default_dtype(torch.float32)
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]

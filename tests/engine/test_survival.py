@@ -45,9 +45,6 @@ def journal(tmp_path):
     return Journal(tmp_path / "journal")
 
 
-# --- killed ---------------------------------------------------------------------------------------------------------
-
-
 def _plan(configs, number, life_seconds, seed):
     """Random kills, a third of each kind; at least one run is killed while it is written out."""
     rng, kills = random.Random(seed), []
@@ -95,9 +92,6 @@ def _client(configs, journal):
     Journal(journal).note("client")
     Journal(journal).wait("client", 2)  # both begin at once
     ensure_runs(configs)
-
-
-# --- full disk ------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(reference, store, journal):

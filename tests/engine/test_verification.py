@@ -58,9 +58,6 @@ def store_seeds(here, reference, kind="explicit", seeds=8):
         store_pair(here, reference, RunConfig(model={"width": 2, "kind": kind}, seed=seed))
 
 
-# --- the command ----------------------------------------------------------------------------------------------
-
-
 def test_without_common_runs_there_is_nothing_to_compare():
     default_store().save(RunConfig(), Result({"history": history()}), {})
     result = verify()
@@ -89,9 +86,6 @@ def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
     assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
     result = verify()
     assert result.exit_code == 1 and "broken install" in result.stdout
-
-
-# --- faults put into the tracked reference --------------------------------------------------------------------
 
 
 COLLECTIONS = ("quick", "cifar10-jpeg-lite", "mnist-png-lite")
@@ -156,9 +150,6 @@ def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
     assert missed(broken) and missed(broken) <= set(again.loc[rows, "metric"])
     found = verification.mean_shifts(broken)
     assert set(found.loc[~found["ok"], "arm"]) == set(arms)
-
-
-# --- mean shifts ----------------------------------------------------------------------------------------------
 
 
 def test_the_bound_of_a_mean_shift_is_the_one_stated():
