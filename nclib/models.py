@@ -167,7 +167,7 @@ class Classifier(nn.Module):
         # the last block and the read-out are computed in the precision of the parameters, in every arm alike.
         with torch.autocast(x.device.type, enabled=False):
             # channels-last pays in the encoder (a tenth to a quarter of a step on a CPU), not on maps as small as these
-            x = x.to(next(self.block.parameters()).dtype).contiguous()
+            x = x.to(self.classifier.weight.dtype).contiguous()
             return self.block(x) if isinstance(self.block, DEQ) else (self.block(x), None)
 
     def read_out(self, z: Tensor, solution: Solution | None) -> Output:
@@ -194,9 +194,6 @@ class OwnNetwork(Classifier):
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
         self.classifier, self.last = linear, name
-
-    def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
-        return x.to(self.classifier.weight.dtype), None
 
 
 def _initialise(module: nn.Module, seed: int) -> None:
@@ -345,6 +342,15 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     return model
 
 
+def cast(model: Classifier, dtype: torch.dtype) -> Classifier:
+    """A network with its numbers in this precision. ``model.to(dtype)`` would make complex ones real."""
+    return model._apply(lambda t: t.to(dtype.to_complex() if t.is_complex() else dtype) if _is_number(t) else t)
+
+
+def _is_number(t: Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
+
+
 def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> None:
     """Build a network with a user's cell, or a user's network, and put two images through it, so that what does not fit
     is refused before anything is trained. Nothing happens where all code is ours.
@@ -368,7 +374,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     quiet = warnings.catch_warnings(action="ignore")  # of solves at moved parameters
     with quiet, forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-        (model, again), whole = (build_model(cfg, num_classes, image[0]) for _ in range(2)), cfg.kind == "network"
+        model, again = (cast(build_model(cfg, num_classes, image[0]), torch.float32) for _ in range(2))
+        whole = cfg.kind == "network"
         tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
         dense = ([tensor for tensor in own if tensor.numel() and tensor.layout == torch.strided] for own in tensors)
         one, two = ({tensor.untyped_storage().data_ptr() for tensor in own} for own in dense)
@@ -408,7 +415,7 @@ def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
 
 
 def _move(network: nn.Module) -> None:
-    for parameter in network.parameters():
+    for parameter in filter(_is_number, network.parameters()):
         parameter += 0.1 * torch.randn_like(parameter) * (parameter.abs() + 0.1)
 
 

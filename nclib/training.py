@@ -28,7 +28,7 @@ from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
-from nclib.models import Classifier, Output, build_model, count_parameters, try_own_code
+from nclib.models import Classifier, Output, build_model, cast, count_parameters, try_own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
@@ -217,7 +217,7 @@ class _Trainer:
         self.config, self.device, self.split = config, device, split
         num_classes, image, dtype = len(split.counts), split.train_images.shape[1:], _DTYPES[train.precision]
         try_own_code(config.model, num_classes, image)
-        self.model = build_model(config.model, num_classes, image[0], config.seed).to(device, dtype)
+        self.model = cast(build_model(config.model, num_classes, image[0], config.seed), dtype).to(device)
         self.optimiser = _optimiser(train, self.model.parameters())
 
         batches = partial(Batches, mean=split.mean, std=split.std, device=device, dtype=dtype)
@@ -389,10 +389,10 @@ def train(
 def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
     """The network of a finished run, from its configuration and its weights; no images are needed,
     but for a whole network of the user's own."""
-    first, classifier = weights.get("encoder.0.weight"), weights["classifier.weight"]
-    own = config.model.network is not None
-    channels = make_split(config.data, config.seed).train_images.shape[1] if own else first.shape[1]
-    model = build_model(config.model, len(classifier), channels, config.seed).to(classifier.dtype)
+    shaped = make_split(config.data, config.seed).train_images if config.model.network else weights["encoder.0.weight"]
+    classifier = weights["classifier.weight"]
+    with arithmetic(config.train, torch.device("cpu")):  # buffers that it keeps out of its state_dict may be drawn
+        model = cast(build_model(config.model, len(classifier), shaped.shape[1], config.seed), classifier.dtype)
     model.load_state_dict(weights)
     return model
 

@@ -181,8 +181,6 @@ def train_grid(
     return delivered, sound
 
 
-# --- what must be the same afterwards -------------------------------------------------------------------------------
-
 CIRCUMSTANCES = ("DONE", "cost.csv", "provenance.json")
 """Files of a run that differ from one training of it to the next: DONE holds the checksums of the other two."""
 MAY_DIFFER = {"time_utc", "cost", "facts", "warnings", "commit", "dirty"}

@@ -75,7 +75,7 @@ class ClassMoments:
     >>> for rows in torch.arange(30).split(8):
     ...     moments = moments.update(nc.simplex_etf(3, 4)[labels[rows]], labels[rows])
     >>> moments
-    <ClassMoments of 30 samples: num_classes=3, dim=4, weighting='class'>
+    <ClassMoments: 30 samples, 3 classes, 4 features>
     """
 
     def __init__(self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True) -> None:
@@ -92,8 +92,7 @@ class ClassMoments:
         self._derived: dict[str, tuple[int, Any]] = {}
 
     def __repr__(self) -> str:
-        sizes = f"num_classes={self.num_classes}, dim={self.dim}, weighting={self.weighting!r}"
-        return f"<ClassMoments of {int(self.counts.sum())} samples: {sizes}>"
+        return f"<ClassMoments: {self.counts.sum()} samples, {self.num_classes} classes, {self.dim} features>"
 
     def update(self, h: Array, labels: Array) -> "ClassMoments":
         """Add a batch.

@@ -72,10 +72,8 @@ def _places(name: str) -> dict[str, Path]:
     module, ours = name.partition(":")[0], ("nclib", *plugins.packages())
     if (path := _file(module)) is None:
         raise OwnCodeError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
-    found = {module: path}
-    if module.split(".")[0] not in ours:
-        found |= _imported(module, path.parents[module.count(".") + (path.stem == "__init__")], ours)
-    return found
+    found, top = {module: path}, path.parents[module.count(".") + (path.stem == "__init__")]
+    return found if module.split(".")[0] in ours else found | _imported(module, top, ours)
 
 
 def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
@@ -89,8 +87,7 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
 
     while waiting:
         name = waiting.pop()
-        above, _, last = name.rpartition(".")
-        root = name.split(".")[0]
+        root, (above, _, last) = name.split(".")[0], name.rpartition(".")
         if not name or name in found or root in ours or _is_python(root, top) or (alone and root != first):
             continue
         waiting.append(above)
@@ -107,13 +104,14 @@ def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
 def _imports(source: bytes, package: str) -> list[str]:
     """The names in the import statements of a file, which stand for modules or for what is in them."""
     names = []
-    with contextlib.suppress(ImportError, SyntaxError, ValueError):  # which importing it will show
+    with contextlib.suppress(SyntaxError, ValueError):  # which importing it will show
         for node in walk(parse(source)):
-            if isinstance(node, ImportFrom):
-                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-                names += [base, *(f"{base}.{each.name}" for each in node.names)]
-            elif isinstance(node, Import):
+            if isinstance(node, Import):
                 names += [each.name for each in node.names]
+            elif isinstance(node, ImportFrom):
+                with contextlib.suppress(ImportError):  # of a relative one where there is no package
+                    base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                    names += [base, *(f"{base}.{each.name}" for each in node.names)]
     return names
 
 
@@ -189,9 +187,8 @@ def _take_out() -> dict[str, ModuleType]:
 
 
 def _is_own(name: str, module: Any) -> bool:
-    if not (spec := getattr(module, "__spec__", None)):
-        return False
-    places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
+    spec = getattr(module, "__spec__", None)
+    places = [] if not spec else [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
     ours = {"nclib", "__main__", "__mp_main__"}
     return bool(places) and not _stays(Path(places[0])) and name.partition(".")[0] not in ours.union(plugins.packages())
 

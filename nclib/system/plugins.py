@@ -20,6 +20,6 @@ def added(group: str) -> dict[str, EntryPoint]:
 
 
 def packages() -> list[str]:
-    """The packages that add to nclib."""
+    """The packages of this project that add to nclib. Those of others are imported as any code of theirs."""
     points = [point for group in ("kinds", "experiments", "commands") for point in added(group).values()]
-    return sorted({point.module.split(".")[0] for point in points})
+    return sorted({point.module.split(".")[0] for point in points if point.dist and point.dist.name == "nclib-deq"})

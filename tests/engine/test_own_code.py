@@ -4,6 +4,7 @@ import random
 import shutil
 import sys
 from contextlib import nullcontext
+from importlib.metadata import EntryPoint
 from importlib.util import spec_from_file_location
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainC
 from nclib.engine import jobs, runs
 from nclib.engine.store import default_store, protocol, tidy
 from nclib.publish import notes
-from nclib.system import own_code
+from nclib.system import own_code, plugins
 
 SOURCE = """
 from pathlib import Path
@@ -26,7 +27,10 @@ import random
 import numpy as np
 import nclib as nc, torch
 from torch import nn
-from tabnanny import HALF  # not the one of Python, which comes later on the path
+try:
+    from .tabnanny import HALF
+except ImportError:
+    from tabnanny import HALF  # not the one of Python, which comes later on the path
 
 Path(__file__).with_name("imported").touch()
 DRAWN, DRAWS = torch.rand(()), torch.Generator().manual_seed(0)
@@ -49,6 +53,10 @@ class Narrow(Cell):
     def forward(self, z, x):
         return super().forward(z, x)[:, :2]
 
+class Plain(nn.Module):
+    __init__ = lambda self, channels: super(Plain, self).__init__()
+    forward = lambda self, z, x: torch.tanh(0.5 * z + x)
+
 class Raises(Cell):
     def forward(self, z, x):
         raise KeyError("weight")
@@ -58,7 +66,14 @@ def small(num_classes, in_channels, width):
     head = nn.Linear(width, num_classes)
     return nn.Sequential(*body, nn.Flatten(), head)
 
-keyed = lambda *sizes, **options: torch.compile(small(*sizes, **options), backend="eager")
+class Turn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.by, self.order = nn.Parameter(1j * torch.ones(1)), nn.Parameter(torch.arange(1), requires_grad=False)
+        self.register_buffer("drawn", torch.polar(torch.ones(1), torch.rand(1)), persistent=False)
+    forward = lambda self, x: (x * self.by * self.drawn).imag
+
+keyed = lambda *sizes, **options: torch.compile(nn.Sequential(Turn(), small(*sizes, **options)), backend="eager")
 slow = nc.DEQ(lambda z, x: 0.99 * z + 0.01 * x, nc.FixedPointIteration(max_steps=2), z0="zeros", return_solution=False)
 unsolved = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), slow, nn.Linear(8, 10))
 
@@ -178,6 +193,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         find_spec=lambda name, *_: spec_from_file_location(name, folder / "__init__.py") if name == "its_name" else None
     )
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+    monkeypatch.setattr(plugins, "added", lambda group: {"a": EntryPoint("a", "its_name:A", group)})  # which adds to us
     assert {*own_code.files("its_name.cells:HALF")} == {"its_name.py", "its_name.cells.py", "its_name.helper.py"}
 
 
@@ -217,8 +233,12 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     torch.set_default_dtype(torch.float64)  # of the session, which a run does not follow
     try:
         frame = runs.ensure_runs([config.replace(seed=seed) for config in kinds for seed in range(2)])
+        one = nc.load_run(kinds[3]).network("my_cells:keyed")
     finally:
         torch.set_default_dtype(torch.float32)
+    two = nc.load_run(kinds[3]).network("my_cells:keyed")
+    assert all(map(torch.equal, one.buffers(), two.buffers())), "also those that are drawn and not in a state_dict"
+    models.try_own_code(cell("Plain").model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]

@@ -80,9 +80,6 @@ def _stop_after_two_epochs(config):
         ensure_runs([config], progress=stop)
 
 
-# ---- trained once
-
-
 def test_runs_are_trained_once(trained):
     configs = experiment("table1", "smoke", **TINY)
     told = []
@@ -107,9 +104,6 @@ def test_training_uses_one_thread_whatever_the_session_uses():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
-
-
-# ---- several processes
 
 
 @pytest.fixture(scope="module")
@@ -289,9 +283,6 @@ def test_each_gpu_has_as_many_runs(monkeypatch):
     assert asked == ["cuda:0", "cuda:1"] * 2 and jobs.place(None, None, 9) == 2
 
 
-# ---- a cluster
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
@@ -305,9 +296,6 @@ def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
         ensure_runs(GRID, client.get_executor(pure=False))
     for config in GRID:
         _same_bits(run_id(config), undisturbed, default_store())
-
-
-# ---- interrupted (killed: test_survival.py)
 
 
 def test_control_c_keeps_the_epochs_that_were_done(trained):
@@ -354,9 +342,6 @@ def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
         assert finished([run_id(config)]) == []
     else:
         pd.testing.assert_frame_equal(before, ensure_runs([config], train="never"), check_exact=True)
-
-
-# ---- without training
 
 
 def test_a_file_in_the_place_of_a_run_is_set_aside():
@@ -418,9 +403,6 @@ def test_plan_says_what_would_be_done(trained):
     assert plan["run_id"].tolist() == [run_id(c) for c in configs]
     assert plan["state"].tolist() == ["reference"] * 2 + ["stored"] * 2 + ["missing"] * 2
     assert len(trained) == 4
-
-
-# ---- what a study of one's own takes
 
 
 @pytest.mark.parametrize("kind", ["explicit", "deq"])

@@ -68,8 +68,6 @@ def test_frame_is_tidy(store):
     assert sister["seed"] == 4 and pd.isna([ours["K_A"], sister["model"]]).all()
 
 
-# ---- damaged files
-
 CONTENT = st.one_of(
     st.binary(max_size=64),
     st.sampled_from([b"[]", b"{}", b'{"config": [1]}', b"[" * 10_000, b"epoch,split\n1,train\n"]),

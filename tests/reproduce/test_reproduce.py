@@ -14,8 +14,6 @@ from nclib.engine.store import default_store
 from nclib.reproduce import drawing, reproduce
 from nclib.system import other_parameters, paths
 
-# --- what is refused --------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -31,9 +29,6 @@ def test_a_bad_call_is_refused_before_any_training(bench, options, message):
     with pytest.raises(ConfigError, match=message):
         bench.reproduce(**options)
     assert not bench.trained and not bench.executed and not paths.results().exists()
-
-
-# --- runs -------------------------------------------------------------------------------------------------------
 
 
 def test_runs_are_trained_once_and_shared(bench):
@@ -82,9 +77,6 @@ def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch)
     assert bench.reproduce("fig2").rows[0].status == "executed"
 
 
-# --- parameters -------------------------------------------------------------------------------------------------
-
-
 def test_profile_and_values_are_injected_where_they_are_declared(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(data, "resolve_dataset", lambda name, base=None: "digits" if base == tmp_path else name)
     monkeypatch.chdir(tmp_path)
@@ -113,9 +105,6 @@ def test_results_of_other_parameters_never_replace_the_profiles_own(bench):
     assert row.status == "executed" and seen() == 0 and seen(("epochs", 3)) == 3
     for overrides in ([], ["epochs=3"], ["epochs=0"]):  # the last is the profile's own value
         assert bench.reproduce(overrides=overrides).rows[0].status == "unchanged"
-
-
-# --- drawing ----------------------------------------------------------------------------------------------------
 
 
 def test_a_notebook_is_drawn_and_said_while_the_runs_of_others_are_trained(bench, monkeypatch):
@@ -173,9 +162,6 @@ def test_ctrl_c_leaves_no_trace_of_the_unfinished_notebook_and_the_next_call_goe
 
 def _interrupt(*_):
     raise KeyboardInterrupt
-
-
-# --- what is unchanged ------------------------------------------------------------------------------------------
 
 
 def _edit(name, text):
