@@ -54,8 +54,7 @@ def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Mean of `values` (N,) over the samples of each class (K,); float64; NaN for a class without samples."""
     ones = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
     sums = ones.index_add(0, labels, values.double())
-    counts = ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
-    return sums / counts
+    return sums / ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
 
 
 def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:

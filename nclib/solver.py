@@ -318,8 +318,7 @@ def solve(
             tensor[place(hopeless)] = math.nan
     failed = seen.failed()
     solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
-    on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return solution, failed, on_the_way
+    return solution, failed, [restore(states.get(count, value)).to(z0.dtype) for count in at]
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:

@@ -122,7 +122,8 @@ def interval(values: Sequence[float]) -> Interval:
     n = len(values)
     if n < 2:
         return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
-    half = _critical(LEVEL, n) * values.std(ddof=1) / np.sqrt(n)
+    size = np.ldexp(1.0, np.frexp(np.abs(values).max())[1] - 1)  # the squares of 1e-200 would be 0
+    half = _critical(LEVEL, n) * (values / size).std(ddof=1) * size / np.sqrt(n)
     return Interval(float(values.mean()), float(half), n)
 
 

@@ -19,8 +19,7 @@ def _source(name: str, split: str, download: bool) -> Any:
         import torchvision.datasets
     except ImportError as error:
         raise DataError(f"{name} needs torchvision ({error}); pip install torchvision. {_OFFLINE}") from None
-    kind = getattr(torchvision.datasets, TORCHVISION[name])
-    return kind(paths.data(), train=split == "train", download=download)
+    return getattr(torchvision.datasets, TORCHVISION[name])(paths.data(), train=split == "train", download=download)
 
 
 def original(name: str, split: str) -> Dataset:

@@ -142,8 +142,7 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
             own = replace(own, value=parts.pack(own.value))
         if torch.is_autocast_enabled(x.device.type):  # as the layer does
             x, start = (t.float() if t.dtype in HALF else t for t in (x, start))
-        sizes = None if parts is None else parts.sizes
-        return _examine(_Rows(layer, sizes, start.detach().clone(), (x, *args)), own)
+        return _examine(_Rows(layer, parts and parts.sizes, start.detach().clone(), (x, *args)), own)
 
 
 @dataclass(frozen=True)

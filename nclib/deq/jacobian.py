@@ -92,9 +92,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
     with torch.enable_grad():
         found = value(many.requires_grad_(), *others)
     which = torch.eye(size, dtype=found.dtype, device=found.device).repeat(len(x), 1).view(found.shape)
-    constant = not found.requires_grad
-    grad = torch.zeros_like(many) if constant else torch.autograd.grad(found, many, which, materialize_grads=True)[0]
-    return grad.view(len(x), *one.shape[1:], *x.shape[1:])
+    return vjp(found, many, which).view(len(x), *one.shape[1:], *x.shape[1:])
 
 
 def spectral_radius(

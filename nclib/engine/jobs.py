@@ -312,8 +312,7 @@ class Grid:
             while waiting and not lost and len(running) < at_once:
                 run = waiting.popleft()
                 try:
-                    future = executor.submit(attempt, self.configs[run], str(self.store.root), next(devices))
-                    running[future] = run
+                    running[executor.submit(attempt, self.configs[run], str(self.store.root), next(devices))] = run
                 except concurrent.futures.BrokenExecutor:
                     lost.append(run)
             for future in concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:

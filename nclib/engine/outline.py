@@ -104,8 +104,7 @@ def _original(dataset: str) -> str | None:
 
 
 def _scale(config: RunConfig) -> str:
-    about = outline(config.data.dataset)
-    complete = config.data.n_max is None or config.data.n_max >= about.per_class
+    complete = config.data.n_max is None or config.data.n_max >= outline(config.data.dataset).per_class
     if not complete or _original(config.data.dataset) not in ("cifar10", "cifar100"):
         return "toy"
     itself = config.data.dataset in ORIGINALS and config.model.width == 64 and config.train.epochs >= 100

@@ -239,6 +239,5 @@ def export_reference(configs: Sequence[StoredConfig], collection: str, finished:
         raise MissingRuns(f"not trained yet: {', '.join(wanted.keys() - there)}; --finished leaves them out")
     names = sorted({config.data.dataset for config in there.values() if hasattr(config, "data")})
     if there:
-        about = {name: outline(name)._asdict() for name in names}
-        reference_store().add(collection, map(store.open, there), about)
+        reference_store().add(collection, map(store.open, there), {name: outline(name)._asdict() for name in names})
     return list(there)

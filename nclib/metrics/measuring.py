@@ -1,15 +1,16 @@
 """Neural collapse in every layer of any network: ``measure``, ``features``, ``measure_file``.
 
 ``measure`` makes one pass over the data, with one ``ClassMoments`` a layer, and what it keeps of it does not grow, but
-for the features that ``keep`` allows. Torch and NumPy are enough to import this module; the table needs pandas.
+for the features that ``keep`` allows.
 """
 
 import functools
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -21,9 +22,6 @@ from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
 from nclib.metrics.report import nc_report, tell_of_limits
 from nclib.metrics.table import Given, computed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Features(NamedTuple):
@@ -112,8 +110,6 @@ def measure(
         A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
         do not fit, NaN or infinite features or logits, several layers, or calls of one, that may be the classifier, or
         several tensors that may be the logits.
-    ImportError
-        pandas is not installed.
 
     Warns
     -----
@@ -166,8 +162,6 @@ def measure(
     >>> wide.loc["samples"].index.tolist(), wide.columns.tolist()
     ([<NA>, 0, 1, 2], ['0', '2.input'])
     """
-    import pandas
-
     reader = Reader(model, layers, num_classes, pool, classifier)
     with reader.reading(), warnings.catch_warnings():
         measured, kept = _first_pass(reader, loader, weighting, max_dim, 0 if second_pass else keep)
@@ -188,7 +182,7 @@ def measure(
     tell_of_limits({repr(x.name): x.moments.dim for x in shown}, shown[0].moments.counts)
     if shown[0].tested is not None:
         tell_of_limits({}, shown[0].tested.moments.counts, "one test sample, where nc1_cdnv_test is")
-    frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
+    frame = pd.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 
 

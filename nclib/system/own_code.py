@@ -140,7 +140,10 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
     places = _places(name)
     if _stays(places[module]) and _installed.setdefault(module, now) != now:
         raise OwnCodeError(f"{name} is installed, and its source has changed: start Python anew")
-    for place in filterfalse(_stays, places.values()):  # cached bytes follow their source by size and whole seconds
+    for place in filterfalse(_stays, places.values()):
+        if b"torch.library" in place.read_bytes():
+            raise OwnCodeError(f"{place} makes an operator, which torch.library does once: have that part installed")
+        # cached bytes follow their source by size and whole seconds
         with contextlib.suppress(OSError):
             Path(importlib.util.cache_from_source(place)).unlink(missing_ok=True)
     importlib.invalidate_caches()

@@ -21,6 +21,8 @@ def test_interval_is_the_t_interval(n):
     found = interval(values)
     assert found.ends() == pytest.approx(stats.t.interval(0.95, n - 1, loc=values.mean(), scale=stats.sem(values)))
     assert found.ends(0.9) == pytest.approx(stats.t.interval(0.9, n - 1, loc=values.mean(), scale=stats.sem(values)))
+    for size in (1e-200, 1e200):  # whose squares are no numbers
+        assert interval(size * values).half / size == pytest.approx(found.half)
 
 
 def test_one_value_and_none_have_no_interval():

@@ -79,6 +79,8 @@ unsolved = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), slow, nn.Lin
 
 softmax = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
 
+bounded = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.Hardtanh(-10, 10))
+
 class Kept(nn.Sequential):
     def __init__(self, does=lambda net, x: None):
         super().__init__(nn.Flatten(), nn.Linear(64, 10))
@@ -154,6 +156,9 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     helped = run_id(cell())
     assert helped != after, "a module beside it that it imports counts"
     (folder / "other.py").write_text("THIRD = 3\n")
+    (folder / "library.py").write_text("from torch.library import custom_op\nTwice = custom_op\n")
+    with pytest.raises(own_code.OwnCodeError, match="makes an operator"), own_code.imported("library:Twice", None):
+        pass
     assert run_id(cell()) == helped
     assert run_id(cell("Grouped")) != run_id(cell()) and not (folder / "imported").exists()
 
@@ -207,6 +212,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: network("softmax"), "does not return what '1', its last Linear, gives"),
+        (lambda: network("bounded"), "does not return what '1', its last Linear, gives"),
         (lambda: network("Scaled"), "does not return what '1', its last Linear, gives"),
         (lambda: network("norm"), "does not return what '1', its last Linear, gives"),
         (lambda: network("flag"), "its output follows from what .*: use register_buffer"),
