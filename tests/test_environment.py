@@ -26,40 +26,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
-TO_CONDA = {
-    "lazy-loader": ["lazy_loader"],
-    "torch": ["pytorch"],
-    "matplotlib": ["matplotlib-base"],
-    "seaborn": ["seaborn-base"],
-    "jupyter-client": ["jupyter_client"],
-    "dask": ["dask", "distributed"],
-    # what conda-forge lacks, or has under another interface: pip installs it with the package
-    "pypandoc-binary": [],
-    "sphinx-mathjax-offline": [],
-    "typst": [],
-}
+USED = [name for name in EXTRAS if name != "peers"]  # those are only measured against
 
 
-def names(requirements: list[str]) -> set[str]:
-    return {Requirement(line).name for line in requirements}
-
-
-CORE = names(PROJECT["dependencies"])
-USED = {name: extra for name, extra in EXTRAS.items() if name != "peers"}  # those are only measured against
-ALL = CORE.union(*(names(extra) for extra in USED.values()))
-
-
-def conda() -> dict:
-    return yaml.safe_load((ROOT / "environment.yml").read_text())
-
-
-def test_conda_lists_the_same_names_and_installs_the_package():
-    entries = conda()["dependencies"]
-    listed = {entry for entry in entries if isinstance(entry, str)}
-    expected = {name for package in ALL for name in TO_CONDA.get(package, [package])}
-    assert {re.split(r"[<>=! ]", entry)[0] for entry in listed} == expected | {"python", "pip"}
-    assert [entry["pip"] for entry in entries if isinstance(entry, dict)] == [[f"-e .[{','.join(USED)}]"]]
-    assert conda()["channels"] == ["conda-forge"]
+def test_conda_gives_python_and_pip_the_pinned_packages():
+    told = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = ["-c constraints.txt", f"-e .[{','.join(USED)}]"]
+    assert told["dependencies"] == ["python >=3.11,<3.14", "pip", "make", "git", {"pip": pip}]
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    needed = [*PROJECT["dependencies"], *(line for name in USED for line in EXTRAS[name])]
+    assert {Requirement(line).name for line in needed} <= pinned and told["channels"] == ["conda-forge"]
 
 
 def test_the_version_is_the_same_wherever_it_stands():
