@@ -100,3 +100,12 @@ def test_links_lead_somewhere_and_no_heading_skips_a_level(page):
     levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
     assert levels[0] == 1 and (levels.count(1) == 1 or page.stem == "protocol")  # two protocols, each with its title
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_each_answer_of_the_checklists_leads_to_a_page_or_a_heading():
+    page = ROOT / "book/checklists.md"
+    rows = re.findall(r"^\| \d+\w? \|.*\| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == 53 and [row for row in rows if "](" not in row] == []
+    for file, anchor in set(re.findall(r"\]\(([^)#]*)#?(.*?)\)", " ".join(rows))):
+        titles = re.findall(r"^#+ (.*)", (page.parent / (file or page.name)).read_text(encoding="utf-8"), re.MULTILINE)
+        assert anchor in ["", *(re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles)]
