@@ -98,7 +98,7 @@ bench bench-scale bench-gpu: setup
 figures: setup
 	$(BIN)/python -m companion.figures
 
-# The answer, the theory and the checklists as a report of four pages, results/report.pdf, from README and the book.
+# A report of four pages, results/report.pdf, with the checklists as its appendix, made of parts of README and the book.
 pdf: setup
 	$(BIN)/python -m companion.pdf
 
