@@ -69,7 +69,7 @@ def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
 
 def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     assert PROJECT["name"] != "nclib"
-    told = re.compile(r"""pip install[^`\n]*[\s"']nclib(?![\w-])""")
+    told = re.compile(r"""pip install[^`\n]*[\s"']nclib(?![\w-]|\.[\w{])""")
     assert told.search('type: pip install "nclib[cluster]"') and not told.search('pip install ".[cluster]"')
     files = [ROOT / "README.md", ROOT / "Makefile"]
     places = ("nclib", "book", "notebooks", "recipes", "tests")
