@@ -154,7 +154,7 @@ def _scaled(weight: Tensor, radius: float, norm: Tensor) -> Tensor:
 
 EXERCISES["04/contractive"] = Exercise(
     lambda weight, radius: _scaled(weight, radius, matrix_norm(weight, 2)),
-    tuple((scale * _normal(n, n, seed=n), 0.9) for n, scale in ((2, 2.0), (4, 1.0), (6, 0.01))),
+    tuple((scale * _normal(n, n, seed=n).abs(), 0.9) for n, scale in ((2, 2.0), (4, 1.0), (6, 0.01))),
     {
         "A matrix that is small enough already is to stay as it is.": lambda w, r: w * r / matrix_norm(w, 2),
         "That is the Frobenius norm, which is larger than needed: the largest singular value decides.": (
@@ -162,6 +162,10 @@ EXERCISES["04/contractive"] = Exercise(
         ),
         "That is the largest eigenvalue: it promises convergence in the end, not that every step contracts.": (
             lambda w, r: _scaled(w, r, torch.linalg.eigvals(w).abs().max())
+        ),
+        "Limiting each entry does not limit the singular values: multiply the whole matrix by one number.": torch.clamp_max,
+        "That cuts singular values, which contracts too, but the ratios change: multiply the matrix by one number.": (
+            lambda w, r: (lambda u, s, v: u * s.clamp(max=r) @ v)(*torch.linalg.svd(w))
         ),
     },
 )
