@@ -19,7 +19,8 @@ MENU = dict(reversed(COLLAPSE_LABELS.items())) | {
 }
 """What can be chosen, in the order of the menu."""
 
-OPENS_AT = {"setting": "K_A = 5, R = 100", "metric": "NC3, centred"}
+SPLITS = {"train": ", training images", "test": ", test images"}
+OPENS_AT = {"setting": "K_A = 5, R = 100", "metric": "NC3, centred, training images"}
 """The paper's question."""
 
 FILE = "explore.js"
@@ -44,9 +45,9 @@ def script() -> str:
     """The script of the page: Vega-Lite, the curves, and what draws them."""
     import vl_convert
 
-    rows = curves().to_dict("records")
+    rows, metrics = curves().to_dict("records"), [name + split for name in MENU.values() for split in SPLITS.values()]
     colours = {style.label: style.colour for style in MODEL_STYLE.values()}
-    values = json.dumps({"rows": rows, "colours": colours, "opensAt": OPENS_AT, "metrics": list(MENU.values())})
+    values = json.dumps({"rows": rows, "colours": colours, "opensAt": OPENS_AT, "metrics": metrics})
     return f"(() => {{\n{vl_convert.javascript_bundle()}\nconst explore = {values};\n{_SCRIPT}}})();\n"
 
 
@@ -60,8 +61,8 @@ def curves() -> pd.DataFrame:
         frames.append(rows[["metric", "split", "epoch", "value"]].assign(**words))
     frame = pd.concat(frames, ignore_index=True).dropna(subset="value")
     frame["value"] *= frame["metric"].str.startswith("accuracy").map({True: 100, False: 1})
-    frame["metric"] = frame["metric"].map(MENU)
-    menus = ["images", "setting", "training", "metric", "split", "model"]
+    frame["metric"] = frame["metric"].map(MENU) + frame["split"].map(SPLITS)
+    menus = ["images", "setting", "training", "metric", "model"]
     return _over_seeds(frame, menus).groupby(menus, sort=False).agg(list).reset_index()
 
 
@@ -116,14 +117,13 @@ def _setting(images: DataConfig) -> str:
 
 _SCRIPT = """
 const choice = {};
-const names = {images: "images", setting: "setting", training: "training", metric: "metric", split: "measured on"};
+const names = {images: "images", setting: "setting", training: "training", metric: "metric"};
 const places = ["CIFAR-10, all", "1,000", "250", "digits", "pairs"];  // the largest evidence first
 const order = {
   images: text => places.findIndex(part => text.includes(part)),
   setting: text => text === "balanced" ? 0 : Number(text.match(/\\d+/g).map(n => n.padStart(3, "0")).join("")),
   training: text => text === "as usual" ? 0 : 1,
   metric: text => explore.metrics.indexOf(text),
-  split: text => text === "train" ? 0 : 1,
 };
 function menus() {
   let rows = explore.rows;
@@ -164,7 +164,7 @@ function draw(rows) {
     layer: [
       {mark: {type: "area", opacity: 0.2}, encoding: {y: y("min"), y2: {field: "max"}}},
       {mark: {type: "line", strokeWidth: 2.5, point: {size: 40}}, encoding: {
-        y: y("mean", `${choice.metric}, ${choice.split === "train" ? "training" : "test"} images`),
+        y: y("mean", choice.metric),
         tooltip: [{field: "model"}, {field: "epoch"}, {field: "mean"}, {field: "interval", title: "95 % interval"},
                   {field: "seeds"}],
       }},

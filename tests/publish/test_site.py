@@ -157,18 +157,18 @@ def test_a_reader_finds_explores_and_never_scrolls_sideways(whole, browser):
             assert opened(browser, whole / f"{page}.html", width) <= width, (page, width)
     opened(browser, whole / "index.html", 1280)
     assert browser.execute_script("return document.documentElement.scrollHeight") <= 3 * 800
+    picture, *told = [part.rect for part in browser.find_elements("css selector", "article h1 ~ p")[:4]]
+    assert all(part["x"] < picture["x"] and part["y"] + part["height"] < 800 for part in told)
     for question, place in (("Theorem B.3", "theorem-b-3"), ("confidence interval", "confidence-intervals")):
         opened(browser, whole / "search.html", 1280, f"?q={question.replace(' ', '+')}")
         hits = browser.find_elements("css selector", "ul.search li a")[:3]
         assert any(place in hit.get_attribute("href") for hit in hits), question
     opened(browser, whole / "explore.html", 390)
-    chosen = [
-        Select(menu).first_selected_option.text
-        for menu in browser.find_elements("css selector", "#explore-menus select")
-    ]
-    assert {"K_A = 5, R = 100", "NC3, centred"} <= set(chosen)
+    menus = browser.find_elements("css selector", "#explore-menus select")
+    chosen = [Select(menu).first_selected_option.text for menu in menus]
+    assert {"K_A = 5, R = 100", "NC3, centred, training images"} <= set(chosen) and len(chosen) <= 4
     drawn = lambda: browser.find_element("css selector", "#explore-chart svg").get_attribute("innerHTML")  # noqa: E731
     before = drawn()
     assert "NC3, centred, training images" in before
-    Select(browser.find_element("id", "explore-metric")).select_by_visible_text("accuracy over classes (%)")
-    WebDriverWait(browser, 20).until(lambda _: drawn() != before and "accuracy over classes" in drawn())
+    Select(browser.find_element("id", "explore-metric")).select_by_visible_text("loss, test images")
+    WebDriverWait(browser, 20).until(lambda _: drawn() != before and "loss, test images" in drawn())
