@@ -18,6 +18,7 @@ def test_it_can_be_read_in_one_sitting():
     text = FILE.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 400
     assert "import nclib" not in text and "from nclib" not in text
+    assert "](../nano.py)" in FILE.with_name("walkthrough").joinpath("06_train_on_digits.ipynb").read_text("utf-8")
 
 
 def _library(kind, epochs):

@@ -98,7 +98,7 @@ def _digest(pages: list[Page], draft: bool) -> str:
     found = hashlib.sha256(repr((draft, [(page.name, page.said) for page in pages])).encode())
     code = [provenance.folder(package) for package in ("nclib", *provenance.packages())]
     files = [file for folder in code for file in folder.rglob("*.py")]
-    files += [*(paths.root() / "book").rglob("*.*"), *paths.reference().glob("*/*.*")]
+    files += [*(paths.root() / "book").rglob("*.*"), *paths.reference().glob("*/*.*"), paths.notebooks() / "nano.py"]
     for file in [page.file for page in pages] + [page.figure for page in pages if page.figure] + sorted(files):
         found.update(file.name.encode() + file.read_bytes())
     return found.hexdigest()

@@ -86,6 +86,7 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
             _thumbnail(page.figure, folder / f"thumbnails/{page.name}.png")
     text = (book / "index.md").read_text("utf-8")
     text = re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath('book/' + link[1])})", text)
+    shutil.copy(paths.notebooks() / "nano.py", folder / "notebooks")
     notes = [f"book/{note.stem}" for note in sorted((folder / "book").glob("*.md"))]
     _write(folder / "index.md", "\n\n".join([text, *front(pages, [*more, *notes])]))
 
