@@ -8,12 +8,14 @@ import pytest
 from companion import book_tables as measured
 from companion import certify
 from companion.neural_collapse.proofs import STATEMENTS
+from nclib.publish import notebooks
 from nclib.publish.numbers import SPAN, fill, fill_pages
 from nclib.system import paths, words
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]
+NOTEBOOKS = [notebooks.title(notebooks.read_cells(notebooks.source(name))) for name in notebooks.available()]
 MOST = {"words": 900, "numerals": 40, "words before the picture": 150, "words before the first command": 150}
 MOST_OF_BOOK = 13000
 OWN_LENGTH = {"protocol", "checklists", "changelog"}  # count for no budget
@@ -97,6 +99,7 @@ def test_links_lead_somewhere_and_no_heading_skips_a_level(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("http")]
     assert [target for target in targets if not (page.parent / target.partition("#")[0]).exists()] == []
+    assert text[2:].partition("\n")[0] not in {title.partition(" · ")[0] for title in NOTEBOOKS}  # one list has both
     levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
     assert levels[0] == 1 and (levels.count(1) == 1 or page.stem == "protocol")  # two protocols, each with its title
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))

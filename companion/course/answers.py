@@ -163,7 +163,7 @@ EXERCISES["04/contractive"] = Exercise(
         "That is the largest eigenvalue: it promises convergence in the end, not that every step contracts.": (
             lambda w, r: _scaled(w, r, torch.linalg.eigvals(w).abs().max())
         ),
-        "Limiting each entry does not limit the singular values: multiply the whole matrix by one number.": torch.clamp_max,
+        "Small entries do not make small singular values: multiply the whole matrix by one number.": torch.clamp_max,
         "That cuts singular values, which contracts too, but the ratios change: multiply the matrix by one number.": (
             lambda w, r: (lambda u, s, v: u * s.clamp(max=r) @ v)(*torch.linalg.svd(w))
         ),

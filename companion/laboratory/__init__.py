@@ -1,4 +1,4 @@
-"""The panels of ``notebooks/explore.ipynb``, and what they compute."""
+"""The panels of ``notebooks/laboratory.ipynb``, and what they compute."""
 
 from nclib.system import lazy
 

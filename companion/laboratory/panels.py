@@ -1,4 +1,4 @@
-"""The three panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
+"""The three panels of ``notebooks/laboratory.ipynb``: controls, a picture, and what to type to get the same."""
 
 import atexit
 import functools

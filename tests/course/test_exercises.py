@@ -14,7 +14,7 @@ UNCLIPPED = [
     ("01/steps", lambda rho, start, tol: max(0, np.log(tol / start) // np.log(rho) + 1), "a whole number stays"),
     ("01/damping", lambda low, high: min(1, 2 / (2 - low - high)), "1 − damping"),
     ("01/damping", lambda low, high: 2 / (2 - low - high), "1 − damping"),
-    ("04/contractive", lambda w, r: w.clamp(-r, r), "Limiting each entry"),
+    ("04/contractive", lambda w, r: w.clamp(-r, r), "Small entries"),
 ]
 MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exercise.mistakes]
 
