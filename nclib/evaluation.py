@@ -74,8 +74,7 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
     }
     groups = {"majority": ~minority, "minority": minority} if minority.any() else {}
     if groups:
-        corrected = adjusted_logits(outputs.logits, counts).argmax(1) == labels
-        adjusted = class_means(corrected, labels, num_classes).cpu()
+        adjusted = class_means(adjusted_logits(outputs.logits, counts).argmax(1) == labels, labels, num_classes).cpu()
         report["accuracy_balanced.adjusted"] = adjusted.mean().item()
         for group, members in groups.items():
             report[f"accuracy_{group}"] = per_class[members].mean().item()

@@ -47,8 +47,7 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
     """
     if not 1 <= num_majority <= num_classes - 1:
         raise ValueError(f"num_majority must be from 1 to {num_classes - 1}, got {num_majority!r}")
-    n_min = _round_count(n_max / ratio)
-    return torch.tensor([n_max] * num_majority + [n_min] * (num_classes - num_majority))
+    return torch.tensor([n_max] * num_majority + [_round_count(n_max / ratio)] * (num_classes - num_majority))
 
 
 def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:

@@ -16,6 +16,7 @@ injection the equilibrium does not depend on the image at all, so the cell adds 
 """
 
 import inspect
+import pickle
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -423,7 +424,7 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
     anew, must give the same logits and gradient, and the same network must keep the same numbers. The parameters are
     moved, as a head may be zero at first."""
     _move(model)
-    state, seen, kept = deepcopy(model.state_dict()), [], []
+    state, seen = deepcopy(model.state_dict()), []
     if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
         raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
     for one in (model, model, again):
@@ -436,20 +437,28 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
             logits[1].sum().backward()
         grads = [parameter.grad.to_dense().flatten() for parameter in one.parameters() if parameter.grad is not None]
         found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
-        seen.append({name: value.nan_to_num(torch.pi) for name, value in found.items()})
-        kept.append(_kept(one, Tensor | int | float))
-    if odd := _differ(seen[0] | kept[0], seen[1] | kept[1]):
+        kept = _kept(one, Tensor | int | float | torch.Generator | np.random.Generator | random.Random)
+        seen.append({name: value.nan_to_num(torch.pi) for name, value in found.items()} | kept)
+    if odd := _differ(seen[0], seen[1]):
         raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer")
-    if _differ(seen[1], seen[2]):
+    if _differ(seen[1], {name: seen[2][name] for name in found}):
         raise ConfigError(f"{name} is another with the same seed and weights: draw from PyTorch's own random state")
 
 
 def _kept(model: nn.Module, kinds: Any) -> dict[str, Tensor]:
-    """Copies of the parameters, and of what its modules keep of these kinds; NaN becomes a number."""
+    """Copies of the parameters, and of what its modules keep of these kinds; NaN becomes a number, a generator what
+    each draw changes."""
     kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
     kept |= dict(model.named_parameters()) | dict(model.named_buffers())
-    kept = {key: value for key, value in kept.items() if isinstance(value, kinds)}
-    return {key: torch.as_tensor(value).to_dense().nan_to_num(torch.pi) for key, value in kept.items()}
+    return {key: _state(value) for key, value in kept.items() if isinstance(value, kinds)}
+
+
+def _state(value: Any) -> Tensor:
+    if isinstance(value, torch.Generator):
+        value = value.get_state()
+    elif isinstance(value, np.random.Generator | random.Random):
+        value = [*pickle.dumps(value)]
+    return torch.as_tensor(value).to_dense().nan_to_num(torch.pi)
 
 
 def _differ(one: dict[str, Tensor], two: dict[str, Tensor]) -> str | None:

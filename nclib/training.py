@@ -99,8 +99,7 @@ class _Step(NamedTuple):
 
 def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
     """‖z₀ − z*‖₂ / ‖z*‖₂ of each image (B,): how far an equilibrium z (B, d, H, W) is from where its solve began."""
-    start = model.block.start(x)
-    moved, size = (values.flatten(1).norm(dim=1) for values in (start.to(z.dtype) - z, z))
+    moved, size = (values.flatten(1).norm(dim=1) for values in (model.block.start(x).to(z.dtype) - z, z))
     return moved / size.clamp_min(torch.finfo(z.dtype).tiny)
 
 

@@ -85,8 +85,7 @@ def nc_report(
     if num_classes is None:
         given = logits if logits is not None else w
         num_classes = int(labels.max()) + 1 if given is None else as_tensor(given).shape[0 if given is w else -1]
-    m = class_moments(h, labels, num_classes, weighting)
-    return report_of(m, as_tensor(h), labels, logits, w, minority)
+    return report_of(class_moments(h, labels, num_classes, weighting), as_tensor(h), labels, logits, w, minority)
 
 
 def report_of(

@@ -35,8 +35,7 @@ def reading_order(name: str) -> list[Any]:
     part, _, notebook = name.partition("/")
     place = list(PARTS).index(part) if part in PARTS else len(PARTS)
     numbers = [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", notebook)]
-    printed = 0 if re.match(r"\d|fig|table|theorem", notebook) else 1
-    return [place, part, printed, numbers]
+    return [place, part, 0 if re.match(r"\d|fig|table|theorem", notebook) else 1, numbers]
 
 
 def source(name: str) -> Path:

@@ -89,8 +89,7 @@ def readable(table: pd.DataFrame, note: str = "") -> Readable:
          metric verdict  ± 95 %
     NC1, eq. 12   equal   0.123
     """
-    shown = claim_first(table).replace({"metric": LABELS})
-    return Readable(shown.map(_text).rename(columns=NAMES), note)
+    return Readable(claim_first(table).replace({"metric": LABELS}).map(_text).rename(columns=NAMES), note)
 
 
 def _text(value: object) -> object:

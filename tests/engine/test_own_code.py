@@ -84,6 +84,7 @@ bounded = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_c
 class Kept(nn.Sequential):
     def __init__(self, does=lambda net, x: None):
         super().__init__(nn.Flatten(), nn.Linear(64, 10))
+        self.draws = torch.Generator()
         self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
         self.register_buffer("mean", torch.zeros(()), persistent=False)
     def forward(self, x):
@@ -95,13 +96,14 @@ class Extra(Kept):
 
 extra = lambda *_: Extra()
 scaled = lambda net, x: net.scale
-Scaled, step, mean, flag, norm, late = (lambda *_, does=does: Kept(does) for does in (
+Scaled, step, mean, flag, norm, late, rare = (lambda *_, does=does: Kept(does) for does in (
     scaled,
     lambda net, x: setattr(net, "seen", net.seen + torch.is_grad_enabled()),
     lambda net, x: setattr(net, "mean", net.mean + 1),
     lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
     lambda net, x: 1 / x.norm(),
     lambda net, x: exec("import tabnanny"),
+    lambda net, x: 0.5 if torch.rand((), generator=net.draws) < 1e-9 else None,
 ))
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
@@ -218,6 +220,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: network("flag"), "its output follows from what .*: use register_buffer"),
         (lambda: network("step"), "encoder.seen follows from what"),
         (lambda: network("mean"), "encoder.mean follows from what"),
+        (lambda: network("rare"), "encoder.draws follows from what"),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
