@@ -375,20 +375,25 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         model, again = (cast(build_model(cfg, num_classes, image[0]), torch.float32) for _ in range(2))
         whole = cfg.kind == "network"
         tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
-        dense = ([tensor for tensor in own if tensor.numel() and tensor.layout == torch.strided] for own in tensors)
-        one, two = ({tensor.untyped_storage().data_ptr() for tensor in own} for own in dense)
-        if one & two:  # a run would begin where another has ended
+        one, two = ({t.untyped_storage().data_ptr() for t in own if t.layout == torch.strided} for own in tensors)
+        if one & two - {0}:  # a run would begin where another has ended
             raise ConfigError(f"{name} returns what it has returned before: make it anew, or copy.deepcopy it")
         if odd := _differ(_kept(model, Tensor), _kept(again, Tensor)):
             raise ConfigError(f"{name}: {odd} does not follow from the seed: draw it from PyTorch's own random state")
-        x = images if whole else model.encoder(images)
+        x, first = images if whole else model.eval().encoder(images), torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
         try:
-            value = model.eval().encoder(x) if whole else model.block.cell(x, x)
+            values = []
+            for each in (x, x * first):
+                seed_all(0)  # it may draw in evaluation too
+                values.append(model.eval().encoder(each) if whole else model.eval().block.cell(each, each))
+            value, alone = values
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != images.dtype:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
+            if not whole and not torch.allclose(alone[0], value[0], atol=1e-4):
+                raise ConfigError(f"{name} mixes rows: where others change, a row gets another value")
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
                 raise ConfigError(f"{name} does not return what {model.last!r}, its last Linear, gives, the logits")
             _check_state(model, again, name, images)
@@ -437,7 +442,7 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
             logits[1].sum().backward()
         grads = [parameter.grad.to_dense().flatten() for parameter in one.parameters() if parameter.grad is not None]
         found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
-        kept = _kept(one, Tensor | int | float | torch.Generator | np.random.Generator | random.Random)
+        kept = _kept(one, Tensor | int | float | np.ndarray | torch.Generator | np.random.Generator | random.Random)
         seen.append({name: value.nan_to_num(torch.pi) for name, value in found.items()} | kept)
     if odd := _differ(seen[0], seen[1]):
         raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer")
@@ -456,7 +461,7 @@ def _kept(model: nn.Module, kinds: Any) -> dict[str, Tensor]:
 def _state(value: Any) -> Tensor:
     if isinstance(value, torch.Generator):
         value = value.get_state()
-    elif isinstance(value, np.random.Generator | random.Random):
+    elif isinstance(value, np.ndarray | np.random.Generator | random.Random):
         value = [*pickle.dumps(value)]
     return torch.as_tensor(value).to_dense().nan_to_num(torch.pi)
 

@@ -29,6 +29,7 @@ from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
 from nclib.models import Classifier, Output, build_model, cast, count_parameters, try_own_code
+from nclib.system import own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
@@ -77,9 +78,7 @@ class Result:
 
 def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
     """Rate of update number `step`, counted from 0: constant, or lr (1 + cos(π step/total)) / 2."""
-    if train.schedule == "constant":
-        return train.lr
-    return train.lr * (1 + math.cos(math.pi * step / total_steps)) / 2
+    return train.lr if train.schedule == "constant" else train.lr * (1 + math.cos(math.pi * step / total_steps)) / 2
 
 
 def usable(out: Output) -> Tensor:
@@ -158,8 +157,11 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     """Precision and determinism of a run, put back afterwards together with the global random state."""
     fixed, cudnn = torch.utils.deterministic, torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    flags = fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32
-    numbers = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    try:
+        flags = fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32
+        numbers = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    except RuntimeError as error:  # of torch, which does not read by the older names what was set by the newer
+        raise ConfigError("a run sets its own precision: give each fp32_precision that you set its default") from error
     if train.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     half = train.precision == "bfloat16"
@@ -173,7 +175,7 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
         devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
         # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
         cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
-        with models.forked(devices), cast:
+        with models.forked(devices), cast, own_code.taken_back():
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])

@@ -4,16 +4,28 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import Any
 
 from companion.neural_collapse.depth import DepthConfig
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
-from nclib.config import RunConfig, StoredConfig
-from nclib.engine.builders import ARMS, classifiers, data_config, model_config, step_imbalanced
-from nclib.engine.outline import class_counts
+from nclib.config import DataConfig, RunConfig, StoredConfig
+from nclib.engine.builders import ARMS, classifiers, data_config, model_config
+from nclib.engine.outline import class_counts, outline
 from nclib.engine.profiles import Profile
 
 RATIOS = (10.0, 50.0, 100.0)
 """R in the tables of Sun & Shi."""
+
+
+def step_imbalanced(
+    profile: Profile, tenths: int, ratio: float, hundred: bool = False, **options: Any
+) -> DataConfig | None:
+    """The profile's images with K_A in tenths of the classes, 3, 5 and 7 in the paper, and R; None if it has none."""
+    if (images := data_config(profile, hundred)) is None:
+        return None
+    classes = outline(images.dataset).classes
+    majority = min(max(round(classes * tenths / 10), 1), classes - 1)
+    return data_config(profile, hundred, imbalance="step", num_majority=majority, ratio=float(ratio), **options)
 
 
 def _balanced(profile: Profile) -> list[RunConfig]:

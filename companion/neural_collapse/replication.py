@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from companion.neural_collapse.duality import add_cosines
+from companion.neural_collapse.experiments import step_imbalanced
 from nclib.comparison import SETTING, Interval, pairs
 from nclib.config import RunConfig
-from nclib.engine.builders import classifiers, step_imbalanced
+from nclib.engine.builders import classifiers
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import reference_store
 from nclib.system import paths

@@ -83,8 +83,7 @@ class RunConfig(StoredConfig):
         return self
 
     def label(self) -> str:
-        name = self.data.dataset.removeprefix("folder:").split("@")[0]
-        return f"{name}-{self.data.setting}-{self.model.kind}"
+        return f"{self.data.dataset.removeprefix('folder:').split('@')[0]}-{self.data.setting}-{self.model.kind}"
 
 
 class PostHocConfig(StoredConfig):

@@ -138,8 +138,8 @@ def _decode(folder: Path, tree: _Tree) -> dict[str, np.ndarray]:
 def _size(path: Path) -> tuple[int, int]:
     """(width, height), from the header."""
     with Image.open(path, formats=_FORMATS) as image:
-        turned = image.getexif().get(0x0112) in (5, 6, 7, 8)  # orientations that swap the sides
-        return image.size[::-1] if turned else image.size
+        # orientations that swap the sides
+        return image.size[::-1] if image.getexif().get(0x0112) in (5, 6, 7, 8) else image.size
 
 
 def _decode_file(path: Path, size: tuple[int, int]) -> np.ndarray:

@@ -49,8 +49,7 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     if split not in SPLITS:
         raise ConfigError(suggest(split, SPLITS, "split"))
     name = resolve_dataset(name)
-    read = embedded if name in EMBEDDED else original if name in TORCHVISION else read_cache
-    return read(name, split)
+    return (embedded if name in EMBEDDED else original if name in TORCHVISION else read_cache)(name, split)
 
 
 def fetch(name: str) -> str:

@@ -203,5 +203,4 @@ def _flip_and_shift(images: Tensor, mirrored: Tensor, down: Tensor, right: Tenso
     x = torch.where(mirrored.bool()[:, None], width - 1 - x, x)
     source = y.clamp(0, height - 1)[:, :, None] * width + x.clamp(0, width - 1)[:, None, :]  # (B, H, W)
     index = source.view(batch, 1, -1).expand(-1, channels, -1)
-    moved = images.flatten(2).gather(2, index).view_as(images)
-    return moved * inside[:, None]
+    return images.flatten(2).gather(2, index).view_as(images) * inside[:, None]

@@ -117,8 +117,7 @@ def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
     """What the graph of one row reaches."""
     own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in rows]
-    value = cell(*own)
-    return [leaf for leaf in _leaves_behind(value, set()) if all(leaf is not t for t in own)]
+    return [leaf for leaf in _leaves_behind(cell(*own), set()) if all(leaf is not t for t in own)]
 
 
 def _leaves_behind(value: Tensor, seen: set) -> Iterator[Tensor]:

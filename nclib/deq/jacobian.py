@@ -36,8 +36,8 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
     Parameters
     ----------
     f : maps (B, *) to (B, *) row by row: a ``DEQ`` with any gradient rule, whose z* is differentiated, or a function or
-        network that holds one. A tuple is taken for z* and what belongs to it; where z* is of several tensors, their
-        numbers follow one another, (B, n). Layers that mix rows, as BatchNorm does in training, give wrong answers
+        network that holds one. Of a layer's pair z* is taken; of several tensors the numbers follow one
+        another, (B, n). Layers that mix rows, as BatchNorm does in training, give wrong answers
         here.
     x : (B, *), floating-point.
     rows : further tensors (B, *) that f takes. They are repeated with x.
@@ -82,7 +82,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
 
     def value(*given: Tensor) -> Tensor:
         found = f(*given)
-        found = found[0] if isinstance(found, tuple) else found
+        found = found[0] if isinstance(found, tuple) and not isinstance(found[-1], Tensor) else found
         return torch.cat([flat_rows(part) for part in found], 1) if isinstance(found, tuple) else found
 
     with torch.no_grad():

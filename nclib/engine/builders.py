@@ -5,7 +5,6 @@ from typing import Any
 
 from nclib import data
 from nclib.config import DataConfig, ModelConfig, RunConfig, recipe
-from nclib.engine.outline import majority_of
 from nclib.engine.profiles import OVERRIDES, Profile, get_profile, override
 from nclib.system import own_code
 
@@ -20,15 +19,6 @@ def data_config(profile: Profile, hundred: bool = False, **imbalance: Any) -> Da
     n_max = profile.hundred_images_per_class if hundred else profile.images_per_class
     options = {"test_per_class": profile.test_images_per_class, "augment": profile.augment} | imbalance
     return DataConfig(dataset=dataset, n_max=n_max, **options)
-
-
-def step_imbalanced(
-    profile: Profile, tenths: int, ratio: float, hundred: bool = False, **options: Any
-) -> DataConfig | None:
-    """The same with K_A in tenths of the classes, and R."""
-    dataset = profile.hundred_dataset if hundred else profile.dataset
-    majority = majority_of(dataset, tenths) if dataset else None
-    return data_config(profile, hundred, imbalance="step", num_majority=majority, ratio=float(ratio), **options)
 
 
 def model_config(profile: Profile, kind: str, **options: Any) -> ModelConfig:

@@ -50,12 +50,6 @@ def outline(dataset: str) -> Outline:
     return Outline(len(train.class_names), int(train.counts.min()), tuple(train.images.shape[2:]), (least, most))
 
 
-def majority_of(dataset: str, tenths: int) -> int:
-    """K_A for `tenths` tenths of a data set's classes: the paper's K_A = 3, 5, 7 of 10 and 30, 50, 70 of 100."""
-    classes = outline(dataset).classes
-    return min(max(round(classes * tenths / 10), 1), classes - 1)
-
-
 def class_counts(cfg: DataConfig) -> torch.Tensor:
     """Training images of each class (K,), largest first, before they are drawn."""
     about = outline(cfg.dataset)

@@ -87,9 +87,8 @@ def counted(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> tuple[int, i
 
 def of_settings(found: int, planned: int) -> str:
     """For captions: "all 3 settings", "1 of 3 settings" or "one setting"."""
-    if found < planned:
-        return f"{found} of {planned} settings"
-    return f"all {planned} settings" if planned > 1 else "one setting"
+    every = f"all {planned} settings" if planned > 1 else "one setting"
+    return f"{found} of {planned} settings" if found < planned else every
 
 
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:

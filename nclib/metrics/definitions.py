@@ -134,8 +134,7 @@ def whitened_squares(h: Tensor, labels: Tensor, m: ClassMoments) -> Tensor:
 
 def mean_of_whitened(squares: Tensor, m: ClassMoments) -> float:
     """`nc1_pinv_class_balanced` of the sums over all batches."""
-    mean = ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
-    return mean if m.rank_between else math.nan
+    return ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2) if m.rank_between else math.nan
 
 
 def nc1_trace_ratio(m: ClassMoments) -> float:

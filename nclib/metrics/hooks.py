@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nclib.metrics.layers import Layers, Pool, module_named, modules_of, pools_of
+from nclib.metrics.layers import Layers, Pool, is_deq, module_named, modules_of, pools_of
 from nclib.metrics.pooling import features_last, vectors
 
 
@@ -41,7 +41,7 @@ class Reader:
         self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
-        deqs = [m for m in self.names_of if hasattr(m, "last_solution")]  # a DEQ, which nclib.metrics does not import
+        deqs = [m for m in self.names_of if is_deq(m)]
         inside = {part for m in deqs for part in m.modules()}  # of many calls
         self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear) and m not in inside}
         if self.named:
@@ -165,7 +165,7 @@ class Reader:
                 self._leave(every, f"layer {every[0]!r} is one module in several places, and calls do not tell which")
                 return
             self.lent |= set(wanted)
-        solved = getattr(module, "last_solution", None)  # a DEQ may return states on the way before its equilibrium
+        solved = module.last_solution if is_deq(module) else None  # it may return states on the way before
         given = (*args, *value.values()) if end else value if solved is None else solved.value
         for name in wanted[:1] if self.found else wanted:
             try:

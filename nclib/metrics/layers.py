@@ -33,7 +33,7 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> tu
     if layers is None:
         names = blocks_of(modules[""])
     elif every:  # what computes something in evaluation mode: single layers, and equilibria in place of what they hold
-        inside = tuple(f"{name}." for name, m in modules.items() if hasattr(m, "last_solution"))
+        inside = tuple(f"{name}." for name, m in modules.items() if is_deq(m))
         alone = (name for name, m in modules.items() if f"{name}." in inside or _is_single(m))
         names = [n for n in alone if not (n.startswith(inside) or isinstance(modules[n], _NO_BLOCKS))]
     else:
@@ -60,7 +60,7 @@ def blocks_of(model: nn.Module) -> list[str]:
             single = _is_single(child)
             goes_on &= single and not _has_weight(child)
             # an equilibrium layer is measured at its equilibrium
-            whole = single or type(parent) in _CONTAINERS or hasattr(child, "last_solution")
+            whole = single or type(parent) in _CONTAINERS or is_deq(child)
             wrapper = not whole and _has_stage(child)
             if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
@@ -82,6 +82,11 @@ def _has_weight(layer: nn.Module) -> bool:
     """A convolution, linear or embedding layer: one with a weight of two or more axes."""
     weight = getattr(layer, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim > 1
+
+
+def is_deq(module: nn.Module) -> bool:
+    """Whether a module is a DEQ, which nclib.metrics does not import."""
+    return all(hasattr(module, name) for name in ("last_solution", "gradient", "eval_solver"))
 
 
 def _has_stage(module: nn.Module) -> bool:

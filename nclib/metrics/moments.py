@@ -221,8 +221,7 @@ class ClassMoments:
         """
         means = torch.where(self.present[:, None], self.means_from_origin, torch.nan)
         centred = means - self.weights @ self.means_from_origin
-        noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self.resolution
-        return centred.masked_fill_(noise, 0.0)
+        return centred.masked_fill_(torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self.resolution, 0.0)
 
     @property
     def within_cov(self) -> Tensor:

@@ -44,6 +44,8 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
         if first != last:
             chance = last and part is not layer and x.ndim > 3 and not gives[1]
             chance |= first and x.ndim == 3 and x.shape[1] == x.shape[2]  # channels may have been put on either axis
+            if x.ndim > 3 and x.shape[1] == x.shape[-1] and (last or part is not layer):  # it may have turned them
+                chance |= any(map(_is_own, layer.modules()))
             return last if before in (None, last) and not chance else None
         if first:
             return None if part is layer or x.ndim == 3 else before
@@ -69,9 +71,14 @@ def _sizes(part: nn.Module, axes: int) -> dict[int, set[int]]:
     kind, channels, features = type(part), _named(part, _CHANNELS), _named(part, _FEATURES)
     if kind.__name__.endswith(("1d", "2d", "3d")):
         return {1: channels | features if axes <= int(kind.__name__[-2]) + 2 else set(), -1: set()}
-    if not f"{kind.forward.__module__}".startswith("torch."):
+    if _is_own(part):
         channels |= features
     return {1: channels, -1: features}
+
+
+def _is_own(part: nn.Module) -> bool:
+    """Whether a module has a forward that is not of torch."""
+    return not f"{type(part).forward.__module__}".startswith("torch.")
 
 
 def _named(part: nn.Module, names: Iterable[str]) -> set[int]:

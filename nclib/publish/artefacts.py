@@ -131,5 +131,4 @@ def _render(fig: Figure, kind: str) -> bytes:
 def _cell(value: object) -> str:
     if pd.isna(value):
         return "–"
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return (f"{value:.4g}" if isinstance(value, float) else str(value)).replace("|", "\\|").replace("\n", " ")

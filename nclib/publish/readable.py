@@ -66,8 +66,7 @@ class Readable:
         return table + f"<p>{html.escape(self.note)}</p>" * bool(self.note)
 
     def __repr__(self) -> str:
-        table = self.table.to_string(index=False) if len(self.table) else ""
-        return "\n".join(filter(None, [table, self.note]))
+        return "\n".join(filter(None, [self.table.to_string(index=False) if len(self.table) else "", self.note]))
 
 
 def readable(table: pd.DataFrame, note: str = "") -> Readable:

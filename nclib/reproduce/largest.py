@@ -69,6 +69,5 @@ def draw_largest(
         echo(f"from tracked runs, without training: {folder.replace('/with/', ' with ')}")
         good &= reproduce(chosen, scale["profile"], typed(scale), train="never", force=force, echo=echo).ok
     file = paths.results(profile) / "largest.json"
-    before = json.loads(file.read_bytes()) if file.is_file() else {}
-    write_atomic(file, json_bytes(before | wanted))
+    write_atomic(file, json_bytes((json.loads(file.read_bytes()) if file.is_file() else {}) | wanted))
     return good

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from ast import Import, ImportFrom, parse, walk
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from itertools import filterfalse
 from pathlib import Path
@@ -69,14 +69,14 @@ def files(name: str) -> dict[str, bytes]:
 
 
 def _places(name: str) -> dict[str, Path]:
-    module, ours = name.partition(":")[0], ("nclib", *plugins.packages())
+    module, ours = name.partition(":")[0], {"nclib", *plugins.packages("nclib-deq")}
     if (path := _file(module)) is None:
         raise OwnCodeError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
     found, top = {module: path}, path.parents[module.count(".") + (path.stem == "__init__")]
     return found if module.split(".")[0] in ours else found | _imported(module, top, ours)
 
 
-def _imported(module: str, top: Path, ours: Sequence[str]) -> dict[str, Path]:
+def _imported(module: str, top: Path, ours: set[str]) -> dict[str, Path]:
     """A module and what it imports from its folder, or from its package where other people's packages lie beside it."""
     found, waiting, first = {}, [module], module.split(".")[0]
     alone = top.name in ("site-packages", "dist-packages")
@@ -165,6 +165,18 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
+def taken_back() -> Iterator[None]:
+    """Afterwards the session has the modules of the user that it had before, and no others."""
+    held = _take_out()
+    sys.modules.update(held)
+    try:
+        yield
+    finally:
+        _take_out()
+        sys.modules.update(held)
+
+
+@contextlib.contextmanager
 def no_imports() -> Iterator[None]:
     """Refuse to import modules that are not installed: while a network computes, the session's would be found, which
     may be older than its own."""
@@ -192,8 +204,8 @@ def _take_out() -> dict[str, ModuleType]:
 def _is_own(name: str, module: Any) -> bool:
     spec = getattr(module, "__spec__", None)
     places = [] if not spec else [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-    ours = {"nclib", "__main__", "__mp_main__"}
-    return bool(places) and not _stays(Path(places[0])) and name.partition(".")[0] not in ours.union(plugins.packages())
+    ours = {"__main__", "__mp_main__", "nclib", *plugins.packages("nclib-deq")}
+    return bool(places) and not _stays(Path(places[0])) and name.partition(".")[0] not in ours
 
 
 def _stays(file: Path) -> bool:
@@ -223,11 +235,9 @@ def search_here() -> None:
 def _file(module: str) -> Path | None:
     """Where the source of a module is; its packages are not imported to know it."""
     root, *parts = _now(module).split(".")
-    try:
-        spec = importlib.util.find_spec(root)
-    except (ImportError, ValueError):  # ValueError: of what is typed in a session
-        return None
-    return _below(spec, parts)
+    found = (finder.find_spec(root, None) for finder in sys.meta_path)  # which asks for nothing that was imported
+    python = sys.modules.get(root) if root in sys.stdlib_module_names else None
+    return _below(getattr(python, "__spec__", None) or next(filter(None, found), None), parts)
 
 
 def _below(spec: ModuleSpec | None, parts: Iterable[str]) -> Path | None:

@@ -19,7 +19,9 @@ def added(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=f"nclib.{group}"), key=lambda point: point.name)}
 
 
-def packages() -> list[str]:
-    """The packages of this project that add to nclib. Those of others are imported as any code of theirs."""
+@functools.cache
+def packages(project: str | None = None) -> list[str]:
+    """The packages that add to nclib, of every project or of one."""
     points = [point for group in ("kinds", "experiments", "commands") for point in added(group).values()]
-    return sorted({point.module.split(".")[0] for point in points if point.dist and point.dist.name == "nclib-deq"})
+    of_it = [point for point in points if project is None or (point.dist and point.dist.name == project)]
+    return sorted({point.module.split(".")[0] for point in of_it})

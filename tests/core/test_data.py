@@ -27,9 +27,6 @@ def data_root(tmp_path, monkeypatch):
     return tmp_path / "root"
 
 
-# ------------------------------------------------------------------------------------- embedded digits
-
-
 def test_digit_pairs_never_share_a_half_between_train_and_test():
     halves = {split: data.load_dataset("digits", split) for split in data.SPLITS}
     pool = {
@@ -54,9 +51,6 @@ def test_embedded_sets_are_the_same_on_every_machine():
         "digit_pairs/train": "fdea98b28832",
         "digit_pairs/test": "7188ebcde472",
     }
-
-
-# ------------------------------------------------------------------------------------- folders
 
 
 def tree(folder, images):
@@ -236,9 +230,6 @@ def test_a_bad_folder_is_refused_whole(tmp_path, case):
     assert not list(paths.data().glob("cache/*.npz")), "nothing of a refused folder is kept"
 
 
-# ------------------------------------------------------------------------------------- originals
-
-
 @pytest.fixture
 def cifar(tmp_path, monkeypatch):
     """A small CIFAR-10 in its real format, which torchvision takes for the original; returns the archive."""
@@ -324,9 +315,6 @@ def test_digits_are_counted_by_class():
     assert test.counts.tolist() == [40] * 10
 
 
-# ------------------------------------------------------------------------------------- the images of a run
-
-
 def test_balanced_split_takes_as_many_of_each_class_as_the_smallest_has():
     split = data.make_split(DataConfig(dataset="digits"), seed=0)
     assert split.counts.tolist() == [134] * 10 == torch.bincount(split.train_labels).tolist()
@@ -378,9 +366,6 @@ def test_mean_and_std_are_of_all_training_images(tmp_path):
     np.testing.assert_allclose(split.std, pixels.std((0, 1, 2)), rtol=1e-12)
     assert split.augment == "flip_crop"
     assert data.make_split(DataConfig(dataset=name, augment="none"), seed=0).augment == "none"
-
-
-# ------------------------------------------------------------------------------------- batches
 
 
 def batches(images, labels=None, *, batch_size=4, augment="none", **options):

@@ -393,6 +393,15 @@ def test_numbers_of_the_session_do_not_enter_a_run():
     assert all(torch.equal(run.weights[name], weight) for name, weight in plain.weights.items())
 
 
+def test_a_precision_set_by_the_newer_names_of_torch_is_asked_back():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(ConfigError, match="give each fp32_precision that you set its default"):
+            training.train(_config("explicit", epochs=1), device="cpu")
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+
+
 @pytest.mark.parametrize("before", [(False, False), (True, False), (True, True)])
 def test_global_state_is_put_back(before):
     enabled, warn_only = before

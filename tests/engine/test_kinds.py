@@ -95,7 +95,7 @@ def paper(tmp_path, monkeypatch):
 def _forget():
     """As in a process that starts now."""
     sys.modules.pop("double_descent", None)
-    for cached in (plugins.added, experiments.known):
+    for cached in (plugins.added, plugins.packages, experiments.known):
         cached.cache_clear()
 
 

@@ -1,5 +1,6 @@
 """A cell or network of the user's own: trained, stored, resumed like ours, never imported for a stored run's sake."""
 
+import importlib
 import random
 import shutil
 import sys
@@ -109,6 +110,7 @@ elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 by = lambda factor: lambda z: factor * z
 chance = lambda channels: setattr(made := Cell(channels), "inner", by(np.random.default_rng().random())) or made
+Mixes = lambda channels: setattr(made := Cell(channels), "inner", lambda z: z - z.mean(0)) or made
 Live = lambda channels: setattr(made := Cell(channels), "norm", nn.BatchNorm2d(channels)) or made
 
 class Drawn(Cell):
@@ -201,6 +203,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
     )
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
     monkeypatch.setattr(plugins, "added", lambda group: {"a": EntryPoint("a", "its_name:A", group)})  # which adds to us
+    monkeypatch.setattr(plugins, "packages", plugins.packages.__wrapped__)
     assert {*own_code.files("its_name.cells:HALF")} == {"its_name.py", "its_name.cells.py", "its_name.helper.py"}
 
 
@@ -224,6 +227,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
+        (lambda: cell("Mixes"), "Mixes mixes rows: where others change"),
         (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
         (lambda: network("elsewhere"), "elsewhere returns what it has returned before: make it anew"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
@@ -282,7 +286,8 @@ def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
     assert "random.py" not in own_code.files("my_cells:Drawn")
     states = np.random.get_state()[1].tolist(), random.getstate()
     one = nc.train(config).weights
-    (ours := sys.modules["my_cells"]).DRAWN = torch.rand(1)  # which a run does not begin with
+    assert "my_cells" not in sys.modules, "it was not there before"
+    (ours := importlib.import_module("my_cells")).DRAWN = torch.rand(1)  # which a run does not begin with
     two = nc.train(config).weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert (np.random.get_state()[1].tolist(), random.getstate()) == states and sys.modules["random"] is of_python
@@ -350,7 +355,7 @@ def test_reading_a_stored_run_imports_nothing(folder):
     runs.ensure_runs([config])
     (folder / "imported").unlink()
     for module in ("my_cells", "tabnanny"):
-        del sys.modules[module]
+        sys.modules.pop(module, None)
     assert nc.load_run(run).config["model"]["cell"] == "my_cells:Cell"
     assert default_store().is_sound(run) and runs.plan([config])["state"].tolist() == ["stored"]
     assert nc.load_run(run).arrays and set(runs.ensure_runs([config])["run_id"]) == {run}

@@ -35,8 +35,7 @@ def gram(
     matrix = np.asarray(matrix, dtype=float)
     centre = -1 / (len(matrix) - 1)
     low, high = max(centre - span, -1), min(centre + span, 1)
-    names = range(len(matrix)) if classes is None else list(classes)
-    ticks = names if len(matrix) <= 20 else 20
+    ticks = 20 if len(matrix) > 20 else range(len(matrix)) if classes is None else list(classes)
     look = {"cmap": "RdBu_r", "vmin": centre - span, "vmax": centre + span, "square": True, "cbar": False}
     sns.heatmap(matrix, ax=ax, xticklabels=ticks, yticklabels=ticks, **look)
     ax.tick_params(length=0)
