@@ -382,11 +382,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             raise ConfigError(f"{name}: {odd} does not follow from the seed: draw it from PyTorch's own random state")
         x, first = images if whole else model.eval().encoder(images), torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
         try:
-            values = []
-            for each in (x, x * first):
-                seed_all(0)  # it may draw in evaluation too
-                values.append(model.eval().encoder(each) if whole else model.eval().block.cell(each, each))
-            value, alone = values
+            part, inputs = (model.eval().encoder, 1) if whole else (model.eval().block.cell, 2)
+            value, alone = (_seeded(part, *[each] * inputs) for each in (x, x * first))
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != images.dtype:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
@@ -403,15 +400,18 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             raise ConfigError(f"{name} cannot be called with {tuple(x.shape)}: {type(bug).__name__}: {bug}") from bug
 
 
+def _seeded(part: nn.Module, *inputs: Tensor) -> Any:
+    """What a part returns, which may draw in evaluation too."""
+    seed_all(0)
+    return part(*inputs)
+
+
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
     parameters have moved: what follows the last Linear may do nothing at first."""
     given = []  # compiled code has the hooks that there were at its first call
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
-    seed_all(0)  # it may draw in evaluation too
-    whole = network.eval()(x)
-    seed_all(0)
-    same = torch.allclose(whole, model.eval()(x).logits, atol=1e-4)
+    same = torch.allclose(_seeded(network.eval(), x), _seeded(model.eval(), x).logits, atol=1e-4)
     _move(network)
     network.get_submodule(model.last).weight *= 1e4  # a bound may lie far above the first logits
     moved = (torch.allclose(network.train(on)(x), given[-1], atol=1e-4, equal_nan=True) for on in (False, True))

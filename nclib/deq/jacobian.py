@@ -36,9 +36,8 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
     Parameters
     ----------
     f : maps (B, *) to (B, *) row by row: a ``DEQ`` with any gradient rule, whose z* is differentiated, or a function or
-        network that holds one. Of a layer's pair z* is taken; of several tensors the numbers follow one
-        another, (B, n). Layers that mix rows, as BatchNorm does in training, give wrong answers
-        here.
+        network that holds one. Of the pair that a layer returns, z* is taken. The numbers of several tensors follow one
+        another, (B, n). Layers that mix rows, as BatchNorm does in training, give wrong answers here.
     x : (B, *), floating-point.
     rows : further tensors (B, *) that f takes. They are repeated with x.
 

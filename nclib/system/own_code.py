@@ -69,15 +69,15 @@ def files(name: str) -> dict[str, bytes]:
 
 
 def _places(name: str) -> dict[str, Path]:
-    module, ours = name.partition(":")[0], {"nclib", *plugins.packages("nclib-deq")}
+    module = name.partition(":")[0]
     if (path := _file(module)) is None:
         raise OwnCodeError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
-    found, top = {module: path}, path.parents[module.count(".") + (path.stem == "__init__")]
-    return found if module.split(".")[0] in ours else found | _imported(module, top, ours)
+    return {module: path} | _imported(module, path.parents[module.count(".") + (path.stem == "__init__")])
 
 
-def _imported(module: str, top: Path, ours: set[str]) -> dict[str, Path]:
-    """A module and what it imports from its folder, or from its package where other people's packages lie beside it."""
+def _imported(module: str, top: Path) -> dict[str, Path]:
+    """A module and what it imports from its folder, or from its package where other people's packages lie beside it;
+    nothing of ours."""
     found, waiting, first = {}, [module], module.split(".")[0]
     alone = top.name in ("site-packages", "dist-packages")
 
@@ -88,7 +88,7 @@ def _imported(module: str, top: Path, ours: set[str]) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         root, (above, _, last) = name.split(".")[0], name.rpartition(".")
-        if not name or name in found or root in ours or _is_python(root, top) or (alone and root != first):
+        if not name or name in found or root in _ours() or _is_python(root, top) or (alone and root != first):
             continue
         waiting.append(above)
         place = file(above if last == "*" else name)
@@ -201,15 +201,21 @@ def _take_out() -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in own}
 
 
+def _ours() -> set[str]:
+    return {"nclib", *plugins.packages("nclib-deq")}
+
+
 def _is_own(name: str, module: Any) -> bool:
     spec = getattr(module, "__spec__", None)
     places = [] if not spec else [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-    ours = {"__main__", "__mp_main__", "nclib", *plugins.packages("nclib-deq")}
-    return bool(places) and not _stays(Path(places[0])) and name.partition(".")[0] not in ours
+    root = name.partition(".")[0]
+    return bool(places) and not _stays(places[0]) and root not in {"__main__", "__mp_main__", *_ours()}
 
 
-def _stays(file: Path) -> bool:
+@functools.cache  # thousands of modules are asked for with every run
+def _stays(place: str | Path) -> bool:
     """Whether a module is imported once: it is Python's, installed or compiled."""
+    file = Path(place)
     installed = not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
     return installed or file.suffix not in ("", ".py") or file.is_relative_to(Path(os.__file__).parent)
 

@@ -22,6 +22,6 @@ def added(group: str) -> dict[str, EntryPoint]:
 @functools.cache
 def packages(project: str | None = None) -> list[str]:
     """The packages that add to nclib, of every project or of one."""
-    points = [point for group in ("kinds", "experiments", "commands") for point in added(group).values()]
-    of_it = [point for point in points if project is None or (point.dist and point.dist.name == project)]
-    return sorted({point.module.split(".")[0] for point in of_it})
+    points = (point for group in ("kinds", "experiments", "commands") for point in added(group).values())
+    named = (point for point in points if project in (None, point.dist and point.dist.name))
+    return sorted({point.module.split(".")[0] for point in named})
