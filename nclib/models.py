@@ -16,12 +16,14 @@ injection the equilibrium does not depend on the image at all, so the cell adds 
 """
 
 import inspect
+import io
 import pickle
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -378,32 +380,48 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         one, two = ({t.untyped_storage().data_ptr() for t in own if t.layout == torch.strided} for own in tensors)
         if one & two - {0}:  # a run would begin where another has ended
             raise ConfigError(f"{name} returns what it has returned before: make it anew, or copy.deepcopy it")
-        if odd := _differ(_kept(model, Tensor), _kept(again, Tensor)):
-            raise ConfigError(f"{name}: {odd} does not follow from the seed: draw it from PyTorch's own random state")
-        x, first = images if whole else model.eval().encoder(images), torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
+        if odd := _differ(_tensors(model), _tensors(again)):
+            raise ConfigError(f"{name}: {odd} does not follow from the seed: {_DRAW}")
+        x = images if whole else model.eval().encoder(images)
         try:
             part, inputs = (model.eval().encoder, 1) if whole else (model.eval().block.cell, 2)
-            value, alone = (_seeded(part, *[each] * inputs) for each in (x, x * first))
+            value = _seeded(part, *[x] * inputs)
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != images.dtype:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
-            if not whole and not torch.allclose(alone[0], value[0], atol=1e-4):
-                raise ConfigError(f"{name} mixes rows: where others change, a row gets another value")
             if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
                 raise ConfigError(f"{name} does not return what {model.last!r}, its last Linear, gives, the logits")
             _check_state(model, again, name, images)
+            if not whole and (odd := _is_no_map(part, x, cfg.kind == "deq")):
+                raise ConfigError(f"{name} {odd}")
         except ConfigError:
             raise
         except Exception as bug:  # whatever the user's code raises
             raise ConfigError(f"{name} cannot be called with {tuple(x.shape)}: {type(bug).__name__}: {bug}") from bug
 
 
+_DRAW = "draw from PyTorch's own random state"
+
+
 def _seeded(part: nn.Module, *inputs: Tensor) -> Any:
     """What a part returns, which may draw in evaluation too."""
     seed_all(0)
     return part(*inputs)
+
+
+def _is_no_map(cell: nn.Module, x: Tensor, solved: bool) -> str:
+    """Why a cell is no map of single rows, "" where it is; one that is ``solved`` is called twice, in both modes."""
+    near = {"atol": 1e-4, "equal_nan": True}
+    for on in (False, True)[: 1 + solved]:
+        cell.train(on)
+        value, one, two = (_seeded(cell, h, h) for h in (x, *(x * torch.eye(2).view(2, 2, 1, 1, 1))))
+        if not torch.allclose(torch.stack([one[0], two[1]]), value, **near):
+            return "mixes rows: where others change, a row gets another value"
+        if solved and not torch.allclose(cell(x, x), value, **near):
+            return "is another map at each call, as with noise or dropout, and has no equilibrium"
+    return ""
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
@@ -442,33 +460,63 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
             logits[1].sum().backward()
         grads = [parameter.grad.to_dense().flatten() for parameter in one.parameters() if parameter.grad is not None]
         found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
-        kept = _kept(one, Tensor | int | float | np.ndarray | torch.Generator | np.random.Generator | random.Random)
-        seen.append({name: value.nan_to_num(torch.pi) for name, value in found.items()} | kept)
+        seen.append({name: _written(value) for name, value in found.items()} | _tensors(one) | _kept(one))
     if odd := _differ(seen[0], seen[1]):
-        raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer")
+        raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer, and {_DRAW}")
     if _differ(seen[1], {name: seen[2][name] for name in found}):
-        raise ConfigError(f"{name} is another with the same seed and weights: draw from PyTorch's own random state")
+        raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}")
 
 
-def _kept(model: nn.Module, kinds: Any) -> dict[str, Tensor]:
-    """Copies of the parameters, and of what its modules keep of these kinds; NaN becomes a number, a generator what
-    each draw changes."""
-    kept = {f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()}
-    kept |= dict(model.named_parameters()) | dict(model.named_buffers())
-    return {key: _state(value) for key, value in kept.items() if isinstance(value, kinds)}
+def _tensors(model: Classifier) -> dict[str, bytes]:
+    """The numbers of the parameters and buffers."""
+    return {name: _written(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
-def _state(value: Any) -> Tensor:
-    if isinstance(value, torch.Generator):
-        value = value.get_state()
-    elif isinstance(value, np.ndarray | np.random.Generator | random.Random):
-        value = [*pickle.dumps(value)]
-    return torch.as_tensor(value).to_dense().nan_to_num(torch.pi)
+def _kept(model: Classifier) -> dict[str, bytes]:
+    """What else its modules keep, however deep, and what their code does."""
+    known, usual = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))}, vars(nn.Module())
+    kept = {"something in its code": [*dict.fromkeys(map(type, model.modules()))]}
+    for name, module in model.named_modules():
+        kept |= {f"{name}.{key}": value for key, value in vars(module).items() if key not in usual}
+    return {name: _written(value, known) for name, value in kept.items()}
 
 
-def _differ(one: dict[str, Tensor], two: dict[str, Tensor]) -> str | None:
+def _written(value: Any, known: Iterable[int] = ()) -> bytes:
+    writer = _Writer(file := io.BytesIO(), 5)
+    writer.known = set(known)
+    with suppress(Exception):  # of what is nested too deep
+        writer.dump(value)
+    return file.getvalue()
+
+
+class _Writer(pickle.Pickler):
+    """Writes what an object keeps, but for what is known; of the user's functions and classes what they close over and
+    what they name of their module; of anything that cannot be written its type."""
+
+    def persistent_id(self, part: Any) -> Any:
+        new, inside = id(part) not in self.known, ()
+        if new and not isinstance(part, FunctionType | type):
+            return None  # written as it is
+        self.known.add(id(part))
+        if new and isinstance(part, type):
+            inside = [each for kind in part.__mro__ for each in vars(kind).values() if isinstance(each, FunctionType)]
+        elif new and own_code.is_users(part.__module__ or "", part.__code__.co_filename):
+            inside = inspect.getclosurevars(part)[:2]
+        return getattr(part, "__qualname__", type(part).__qualname__), inside
+
+    def reducer_override(self, part: Any) -> Any:
+        try:
+            if isinstance(part, Tensor):
+                return bytes, (part.detach().to_dense().resolve_conj().flatten().view(torch.uint8).numpy().tobytes(),)
+            found = part.__reduce_ex__(5)
+        except Exception:  # whatever objects raise that cannot be written
+            found = type(part).__qualname__
+        return (str, (found,)) if isinstance(found, str) else found
+
+
+def _differ(one: dict[str, bytes], two: dict[str, bytes]) -> str | None:
     """The first name under which both have something else."""
-    return next((k for k in two if not torch.equal(one.get(k, two[k]), two[k])), None)
+    return next((name for name in two if one.get(name, two[name]) != two[name]), None)
 
 
 def count_parameters(module: nn.Module) -> int:

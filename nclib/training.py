@@ -7,6 +7,7 @@ undisturbed one at the same number of threads.
 
 import math
 import os
+import threading
 import time
 import warnings
 from collections import defaultdict
@@ -29,13 +30,15 @@ from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
 from nclib.models import Classifier, Output, build_model, cast, count_parameters, try_own_code
-from nclib.system import own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
 
 BACKWARD_FAILURES_TO_WARN_OF = 0.05
 """Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held while a thread of this process trains, or builds a network of a run."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 _COLUMNS = {
@@ -71,9 +74,7 @@ class Result:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def history(self) -> pd.DataFrame:
-        return self.tables["history"]
+    history = property(lambda self: self.tables["history"])
 
 
 def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
@@ -154,34 +155,37 @@ class _Tally:
 
 @contextmanager
 def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Precision and determinism of a run, put back afterwards together with the global random state."""
-    fixed, cudnn = torch.utils.deterministic, torch.backends.cudnn
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        flags = fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32
-        numbers = torch.get_default_dtype(), torch.get_float32_matmul_precision()
-    except RuntimeError as error:  # of torch, which does not read by the older names what was set by the newer
-        raise ConfigError("a run sets its own precision: give each fp32_precision that you set its default") from error
-    if train.deterministic and device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    half = train.precision == "bfloat16"
-    torch.use_deterministic_algorithms(train.deterministic)
-    torch.set_default_dtype(torch.float32)
-    torch.set_float32_matmul_precision("highest")
-    # Filling every torch.empty, for debugging, takes 3 % of a step. TF32, which is allowed by default for convolutions,
-    # keeps 10 bits: an equilibrium to 1e-5 is out of its reach.
-    fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = False, not train.deterministic, half
-    try:
-        devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
-        # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
-        cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
-        with models.forked(devices), cast, own_code.taken_back():
-            yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = flags
-        torch.set_default_dtype(numbers[0])
-        torch.set_float32_matmul_precision(numbers[1])
+    """Precision and determinism of a run, put back afterwards together with the global random state. They are those of
+    the whole process, so that threads take turns."""
+    with ONE_AT_A_TIME:
+        fixed, cudnn = torch.utils.deterministic, torch.backends.cudnn
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        try:
+            flags = fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32
+            numbers = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+        except RuntimeError as error:  # of torch, which does not read by the older names what was set by the newer
+            raise ConfigError("a run sets precision itself: give each fp32_precision its default") from error
+        if train.deterministic and device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        half = train.precision == "bfloat16"
+        torch.use_deterministic_algorithms(train.deterministic)
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
+        # Filling every torch.empty, for debugging, takes 3 % of a step. TF32, which is allowed by default for
+        # convolutions, keeps 10 bits: an equilibrium to 1e-5 is out of its reach.
+        fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = False, not train.deterministic, half
+        try:
+            # All, as torch warns where it is left to it.
+            devices = range(torch.cuda.device_count()) if device.type == "cuda" else []
+            # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
+            cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
+            with models.forked(devices), cast:
+                yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = flags
+            torch.set_default_dtype(numbers[0])
+            torch.set_float32_matmul_precision(numbers[1])
 
 
 def usable_device(name: torch.device | str | None = None) -> torch.device:
@@ -273,8 +277,11 @@ class _Trainer:
             raise self._diverged(f"in epoch {epoch} at rate {rate:g} the loss was {overall['loss']:g}, {out}")
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
             said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps "
-            more = "(of gradient method 'reversible' fewer steps), or use gradient method 'phantom'"
+            more = "(of gradient method 'reversible' fewer steps)"
             warnings.warn(said + more, BackwardNotConverged, stacklevel=3)
+        if (failed := overall.get("not_converged", 0.0)) > 0.5 and epoch == train.epochs:
+            said = f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance"
+            warnings.warn(f"{said}; allow more steps, or make the cell contract more", RuntimeWarning, stacklevel=3)
         self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 
@@ -313,7 +320,7 @@ class _Trainer:
         return Result(
             tables={name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in self.tables.items()},
             arrays={name: torch.as_tensor(values).detach().cpu().numpy() for name, values in arrays.items()},
-            weights={name: value.detach().cpu() for name, value in model.state_dict().items()},
+            weights=model.cpu().state_dict(),  # with the versions of its modules
             facts={
                 "parameters": count_parameters(model),
                 "updates": self.config.train.epochs * len(self.train_batches),

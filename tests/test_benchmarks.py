@@ -29,17 +29,3 @@ def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypa
     assert frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all() and not list(tmp_path.iterdir())
     assert (frame.ratio[frame.what.str.contains("makespan|workers / none")] >= 1).all()
     assert {"part", "what", "case", "ratio", "low", "high", "target", "note", "met"} <= set(frame)
-
-
-def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
-    bench = load("bench_solver")
-    halve = lambda z: 0.5 * z + 1.0  # noqa: E731
-
-    def iterate(f, size):
-        z = torch.zeros(1, size).double()
-        for _ in range(1000):
-            z = f(z)
-
-    # The residual at z_k = 2 − 2^(1−k) is about 2^−k / 2.
-    assert bench.evaluations(iterate, halve, 2, 1e-6) == 20
-    assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf

@@ -15,21 +15,10 @@ def rows(
     epochs=None,
 ):
     """Rows of one run; one value an epoch."""
-    frame = pd.DataFrame(
-        {
-            "run_id": f"{dataset}-{k_a}-{ratio}-{model}-s{seed}",
-            "profile": "quick",
-            "dataset": dataset,
-            "model": model,
-            "K_A": k_a,
-            "R": ratio,
-            "seed": seed,
-            "split": split,
-            "epoch": epochs or range(1, len(values) + 1),
-            "metric": metric,
-            "value": values,
-        }
-    )
+    run = {"run_id": f"{dataset}-{k_a}-{ratio}-{model}-s{seed}", "profile": "quick", "dataset": dataset}
+    run |= {"model": model, "K_A": k_a, "R": ratio, "seed": seed, "split": split}
+    epochs = epochs or range(1, len(values) + 1)
+    frame = pd.DataFrame(run | {"epoch": epochs, "metric": metric, "value": values})
     return frame.astype({"K_A": "Float64", "R": "Float64", "value": float})
 
 
@@ -40,8 +29,5 @@ def stack(*frames):
 def trained(frame, accuracy=1.0):
     """The frame with both training accuracies of each run at its last epoch, so that its phase is known."""
     last = frame.sort_values("epoch").groupby(["run_id", "model"]).tail(1)
-    known = [
-        last.assign(split="train", metric=metric, value=accuracy)
-        for metric in ("accuracy_train_prior", "accuracy_balanced")
-    ]
-    return stack(frame, *known)
+    metrics = ("accuracy_train_prior", "accuracy_balanced")
+    return stack(frame, *(last.assign(split="train", metric=metric, value=accuracy) for metric in metrics))

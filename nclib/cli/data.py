@@ -4,12 +4,8 @@ from typing import Annotated
 
 import typer
 
-data_app = typer.Typer(help="The data sets: digits, digit_pairs, cifar10, … or folder:PATH.", no_args_is_help=True)
-
-
-@data_app.callback()
-def _data() -> None:
-    """Keeps ``fetch`` a word of its own."""
+# The callback keeps ``fetch`` a word of its own.
+data_app = typer.Typer(help="The data sets: digits, …, folder:PATH.", no_args_is_help=True, callback=lambda: None)
 
 
 @data_app.command()

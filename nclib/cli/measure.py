@@ -28,9 +28,9 @@ def measure(
 
     try:
         if not source.endswith(".npz"):
-            model, loader, *test = _model_and_loaders(source)
-            layers = "all" if layer == ["all"] else layer
-            table = measuring.measure(model, loader, layers, classes, pool, test=test[0] if test else None)
+            table = _of_network(source, "all" if layer == ["all"] else layer, classes, pool)
+        elif layer or pool != "mean":
+            raise ValueError("--layer and --pool are of a network; saved features have neither")
         else:
             table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
     except ValueError as error:
@@ -44,13 +44,16 @@ def measure(
     print_frame(table)
 
 
-def _model_and_loaders(source: str) -> tuple[Any, ...]:
-    """What the function named returns. Raises ValueError with a sentence where there is none, or it returns another."""
+def _of_network(source: str, *options: Any) -> Any:
+    """The table of what the function named returns, while its module is there, as workers of a loader may need it."""
+    from nclib.metrics import measuring
+
     own_code.search_here()
     if not own_code.is_name(source):
         raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz")
     with own_code.imported(source, None) as load:
         found = load()
-    if not isinstance(found, tuple) or len(found) not in (2, 3):
-        raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")
-    return found
+        if not isinstance(found, tuple) or len(found) not in (2, 3):
+            said = f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}"
+            raise ValueError(said)
+        return measuring.measure(*found[:2], *options, test=found[2] if len(found) == 3 else None)

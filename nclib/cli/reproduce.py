@@ -22,7 +22,7 @@ def reproduce(
     """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
     from nclib.publish import notebooks
     from nclib.reproduce import reproduce
-    from nclib.system import other_parameters, own_code
+    from nclib.system import other_parameters
     from nclib.system.lazy import install
 
     if list_all:
@@ -30,8 +30,6 @@ def reproduce(
             typer.echo(f"{name:44}  {notebooks.title(notebooks.read_cells(notebooks.source(name)))}")
         return
 
-    if any(text.startswith("cell=") for text in parameter or ()):
-        own_code.search_here()
     summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler)
     complete = summary.ok
     if largest and not summary.parameters:  # it goes with a profile's own parameters

@@ -6,12 +6,8 @@ import typer
 
 from nclib.cli.output import Names, ProfileName, Settings
 
-runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
-
-
-@runs_app.callback()
-def _runs() -> None:
-    """Keeps ``export`` a word of its own."""
+# The callback keeps ``export`` a word of its own.
+runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True, callback=lambda: None)
 
 
 @runs_app.command()

@@ -238,7 +238,12 @@ def _check_alike(known: bytes) -> None:
     if "protocol" in runs:  # what is absent from it is unset
         known = (json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"])
         stored = pd.json_normalize([*known])
-        options = pd.concat([options, stored.where(stored.notna(), "none").map(str)], axis="columns")
+        stored = stored.where(stored.notna(), "none").map(str)
+        if "model.kind" in stored:  # of a whole network the width, if it takes any, is its own
+            whole = stored["model.kind"] == "network"
+            stored["model.network.width"] = stored["model.width"].where(whole)
+            stored["model.width"] = stored["model.width"].mask(whole)
+        options = pd.concat([options, stored], axis="columns")
     for name, values in options.loc[:, options.nunique(dropna=False) > 1].items():
         for _, group in runs.groupby(_agree_within(name) or np.zeros(len(runs)), dropna=False):
             found = values[group.index].astype(object)

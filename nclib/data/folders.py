@@ -98,7 +98,7 @@ def _scan(folder: Path) -> _Tree:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = (path for path in folder.rglob("*") if not path.is_dir())
+    found = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
     shown = (path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
     return sorted(shown, key=Path.as_posix)
 

@@ -1,7 +1,5 @@
 """CIFAR and MNIST in their original files, which torchvision downloads, compares with their checksums and reads."""
 
-from typing import Any
-
 import filelock
 import numpy as np
 import torch
@@ -13,33 +11,21 @@ TORCHVISION = dict(cifar10="CIFAR10", cifar100="CIFAR100", mnist="MNIST", fashio
 _OFFLINE = "Without a network: dataset=digits is embedded, dataset=folder:PATH reads images of yours"
 
 
-def _source(name: str, split: str, download: bool) -> Any:
-    """As torchvision reads it, which compares CIFAR's files, pickles, with their checksums before it opens them."""
+def original(name: str, split: str) -> Dataset:
+    """One split, downloaded where it is missing. Torchvision compares CIFAR's files, pickles, with their checksums
+    before it opens them."""
     try:
         import torchvision.datasets
     except ImportError as error:
         raise DataError(f"{name} needs torchvision ({error}); pip install torchvision. {_OFFLINE}") from None
-    return getattr(torchvision.datasets, TORCHVISION[name])(paths.data(), train=split == "train", download=download)
-
-
-def original(name: str, split: str) -> Dataset:
-    """One split, downloaded where it is missing."""
     root = paths.data()
     root.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(root / f"{name}.lock"):
         try:
-            source = _source(name, split, download=True)
+            source = getattr(torchvision.datasets, TORCHVISION[name])(root, train=split == "train", download=True)
         except (OSError, RuntimeError) as error:
             raise DataError(f"cannot get {name} ({error}). Files placed in {root} are used. {_OFFLINE}") from None
     images = torch.from_numpy(np.asarray(source.data))
     images = images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2).contiguous()
     names = tuple(label.split(" - ")[0] for label in source.classes)
     return Dataset(images, torch.as_tensor(source.targets), names, name)
-
-
-def is_downloaded(name: str) -> bool:
-    """Whether torchvision finds the original files."""
-    try:
-        return _source(name, "train", download=False) is not None
-    except RuntimeError:
-        return False

@@ -5,8 +5,8 @@ from typing import Literal
 from nclib.config import ConfigError, suggest
 from nclib.data.base import SPLITS, Dataset
 from nclib.data.digits import EMBEDDED, embedded
-from nclib.data.folders import cache_file, is_intact, read_cache, resolve_dataset
-from nclib.data.originals import TORCHVISION, is_downloaded, original
+from nclib.data.folders import read_cache, resolve_dataset
+from nclib.data.originals import TORCHVISION, original
 
 
 def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
@@ -63,11 +63,3 @@ def fetch(name: str) -> str:
     for split in SPLITS:
         found = load_dataset(name, split)
     return found.name
-
-
-def is_here(name: str) -> bool:
-    """Whether a data set can be read without a download; ``folder:PATH`` is decoded first."""
-    name = resolve_dataset(name)
-    if name in TORCHVISION:
-        return is_downloaded(name)
-    return name in EMBEDDED or is_intact(cache_file(name))

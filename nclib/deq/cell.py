@@ -57,7 +57,7 @@ def is_live(module: nn.Module) -> bool:
     # by name too, as torchvision, timm and others have theirs: DropPath, DropBlock2d, StochasticDepth, …
     names = " ".join(kind.__name__ for kind in type(module).__mro__)
     rates = [getattr(module, name) for name in ("p", "drop_prob", "drop_rate") if hasattr(module, name)]
-    drops = [*rates, True][0] if re.search(r"Drop(out|[^a-z]|$)|StochasticDepth", names) else 0
+    drops = [*rates, not module._modules][0] if re.search(r"Drop(out|[^a-z]|$)|StochasticDepth", names) else 0
     drops = module.dropout if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)) else drops
     tracks = isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
     return module.training and bool(always or drops or tracks)

@@ -309,8 +309,8 @@ class DEQ(nn.Module, Generic[Returned]):
             return
         for name, module in self.cell.named_modules():
             if is_live(module):
-                live = f"cell.{name} is a live {type(module).__name__}, another map at each evaluation: use GroupNorm, "
-                raise ValueError(f"{live}put it outside the cell or in eval mode")  # no configuration has allow_live
+                live = f"{f'cell.{name}'.strip('.')} is a live {type(module).__name__}, another map at each evaluation"
+                raise ValueError(f"{live}: use GroupNorm, put it outside the cell or in eval mode")
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.

@@ -7,7 +7,6 @@ import itertools
 import math
 import multiprocessing
 import os
-import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -125,9 +124,6 @@ def threads() -> int:
     return int(text)
 
 
-_ONE_AT_A_TIME = threading.Lock()
-
-
 def attempt(
     config: StoredConfig, root: str, device: str | None = None, progress: Note | None = None, log: Log | None = None
 ) -> str:
@@ -140,7 +136,7 @@ def attempt(
     try:
         if not Path(root).is_dir():
             raise RuntimeError("a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share")
-        with _ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
+        with training.ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
             train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -160,7 +156,7 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
         return ""
     options = config.canonical()
     for done in sorted(store.root.glob(f"{run_id(config).removesuffix(digest(options))}*/DONE")):
-        old = store.find(done.parent.name)
+        old = store.find(done.parent.name) if done.parent.name != run_id(config) else None
         if old and old.config == options | {"model": options["model"] | {"source": old.config["model"].get("source")}}:
             return f"the source of {config.model.own_code} changed after {old.run_id} was trained"
     return ""
@@ -229,18 +225,14 @@ def worker_environment() -> dict[str, str]:
 
 def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:
     """Where to train: a number of processes of this machine (left out: one a GPU, else one a core), or the
-    Dask cluster whose address or scheduler file is given."""
+    Dask cluster whose address or scheduler file is given; for TLS it takes the keys that Dask's own settings name."""
     if scheduler:
-        return connect(scheduler).get_executor(pure=False, retries=0)  # what failed would fail again
+        from distributed import Client
+
+        where = {"scheduler_file" if scheduler.endswith(".json") else "address": scheduler}
+        client = Client(**where, timeout=30, set_as_default=False)
+        return client.get_executor(pure=False, retries=0)  # what failed would fail again
     return min(workers or torch.cuda.device_count() or provenance.usable_cores(), runs)
-
-
-def connect(scheduler: str) -> Any:
-    """A client of a Dask cluster that is running; for TLS it takes the keys that Dask's own settings name."""
-    from distributed import Client
-
-    where = {"scheduler_file" if scheduler.endswith(".json") else "address": scheduler}
-    return Client(**where, timeout=30, set_as_default=False)
 
 
 @dataclass
@@ -269,18 +261,15 @@ class Grid:
     def train(self, executor: concurrent.futures.Executor | int | None) -> None:
         """By an executor, by processes of this machine, or here."""
         if executor is None or executor == 1:
-            self._train_here()
+            for run, config in self.configs.items():
+                log = functools.partial(self.log, run) if self.log else None
+                note = lambda done, total: self._report(done / total)  # noqa: E731
+                self._end(run, attempt(config, str(self.store.root), self.device, note, log))
         elif isinstance(executor, int):
             self._train_in_processes(executor)
         else:
             for run in self._train_on(executor, deque(self.configs), itertools.repeat(self.device)):
                 self._end(run, "the executor lost its process")
-
-    def _train_here(self) -> None:
-        for run, config in self.configs.items():
-            log = functools.partial(self.log, run) if self.log else None
-            note = lambda done, total: self._report(done / total)  # noqa: E731
-            self._end(run, attempt(config, str(self.store.root), self.device, note, log))
 
     def _train_in_processes(self, workers: int) -> None:
         """A dead process breaks the pool. What was under way goes on from its checkpoints in a new one, after all that

@@ -110,6 +110,11 @@ def ensure_runs(
     MissingRuns
         Where training is not allowed, naming what is absent.
 
+    Notes
+    -----
+    Threads of one process take turns with runs. A network of your own that draws, as with dropout, draws from the
+    random state of the process: draw nothing from it meanwhile in another thread, or train in processes.
+
     Examples
     --------
     >>> import nclib as nc

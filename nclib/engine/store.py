@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from nclib.training import Result
 
 HISTORY = ["epoch", "split", "metric", "value"]
-FRAME_COLUMNS = [
-    *("run_id", "profile", "dataset", "model", "setting", "K_A", "R", "seed", "protocol"),
-    *("split", "epoch", "metric", "value"),
-]
+_OF_RUN = ("run_id", "profile", "dataset", "model", "setting", "K_A", "R", "seed", "protocol")
+FRAME_COLUMNS = [*_OF_RUN, "split", "epoch", "metric", "value"]
 
 
 # from pandas 3.1 on, every number is read exactly and the option is deprecated
@@ -78,17 +76,9 @@ class StoredRun:
     def tables(self) -> dict[str, pd.DataFrame]:
         return {name.removesuffix(".csv"): self.read(name) for name in self.names if name.endswith(".csv")}
 
-    @property
-    def history(self) -> pd.DataFrame:
-        return self.read("history.csv")
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return self.read("arrays.npz")
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        return self.read("provenance.json")
+    history = property(lambda self: self.read("history.csv"))
+    arrays = property(lambda self: self.read("arrays.npz"))
+    provenance = property(lambda self: self.read("provenance.json"))
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -109,8 +99,8 @@ class StoredRun:
         -------
         Classifier
             Called with normalised images (B, C, H, W), it returns logits, features and, of a DEQ, its solution. Code of
-            your own is imported anew for it: its classes are not those that the session imported, so `isinstance` is
-            false, and `pickle` refuses it where the session has imported them; save its ``state_dict()``.
+            your own is imported anew for it: its classes are not those that the session imports, so `isinstance` is
+            false, and `pickle` refuses it; save its ``state_dict()``.
 
         Raises
         ------
@@ -231,7 +221,7 @@ class RunStore:
             "config.json": json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()}),
             "provenance.json": json_bytes({**labels(config), **record}),
             "arrays.npz": arrays.getvalue(),
-            "weights.pt": _saved(dict(made.weights)),
+            "weights.pt": _saved(made.weights),
         }
         contents |= {f"code.{name}": content for name, content in (code or {}).items()}
         contents["DONE"] = json_bytes({name: sha256(content) for name, content in contents.items()})
@@ -340,7 +330,7 @@ class Checkpoint:
             return None
 
 
-def _saved(value: dict[str, Any]) -> bytes:
+def _saved(value: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()

@@ -82,17 +82,13 @@ def mean_shifts(both: pd.DataFrame) -> pd.DataFrame:
         here is a shift of NaN, which is not ok.
     """
     rows = both[both["split"].isin(["train", "test"])]
-    cells = _distances(rows).groupby([rows[name] for name in ("arm", "split", "metric")])
+    here, there, floors = rows["here"], rows["reference"], rows["metric"].map(FLOORS).astype(float)
+    logs = np.log(((here + floors) / (there + floors)).where(lambda ratios: ratios > 0))
+    apart = (here - there).where(rows["metric"].isin(ACCURACIES), logs)
+    cells = apart.groupby([rows[name] for name in ("arm", "split", "metric")])
     enough = {where: cell.to_numpy(float) for where, cell in cells if len(cell) >= LEAST_RUNS}
     table = [(*where, len(found), *_judge(where[-1], found, len(enough))) for where, found in enough.items()]
     return pd.DataFrame(table, columns=["arm", "split", "metric", "runs", "largest", "shift", "allowed", "ok"])
-
-
-def _distances(both: pd.DataFrame) -> pd.Series:
-    """Here − reference of accuracies, log ratios of other metrics; NaN where either has no number."""
-    here, there, floors = both["here"], both["reference"], both["metric"].map(FLOORS).astype(float)
-    ratios = (here + floors) / (there + floors)
-    return (here - there).where(both["metric"].isin(ACCURACIES), np.log(ratios.where(ratios > 0)))
 
 
 def _judge(metric: str, found: np.ndarray, comparisons: int) -> tuple[float, float, float, bool]:

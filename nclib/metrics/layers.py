@@ -85,8 +85,8 @@ def _has_weight(layer: nn.Module) -> bool:
 
 
 def is_deq(module: nn.Module) -> bool:
-    """Whether a module is a DEQ, which nclib.metrics does not import."""
-    return all(hasattr(module, name) for name in ("last_solution", "gradient", "eval_solver"))
+    """Whether a module is a DEQ, which nclib.metrics does not import; not a wrapper that hands on what one has."""
+    return {"last_solution", "gradient", "eval_solver"} <= vars(module).keys()
 
 
 def _has_stage(module: nn.Module) -> bool:

@@ -20,7 +20,8 @@ from nclib.publish.notebooks import select, source
 from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.system import other_parameters, paths
+from nclib.system import other_parameters, own_code, paths
+from nclib.system.other_parameters import SET_BY_THE_COMMAND
 from nclib.system.terminal import duration, progress_bar, short
 
 DRAWN_AS_FAR_AS_THERE = dict(experiments.told("DRAWN_AS_FAR_AS_THERE"))
@@ -37,10 +38,7 @@ class Summary:
     parameters: dict[str, Any]
     rows: list[Row]
 
-    @property
-    def ok(self) -> bool:
-        """Whether no notebook failed."""
-        return all(row.status != "failed" for row in self.rows)
+    ok = property(lambda self: all(row.status != "failed" for row in self.rows), doc="Whether no notebook failed.")
 
 
 def reproduce(
@@ -86,12 +84,13 @@ def reproduce(
     with environment():
         tasks = prepare(chosen(names), profile, overrides, train)
         configs = {run: config for task in tasks for run, config in task.needed.items()}
-        others = other_parameters.other_values(task.values for task in tasks)
+        injected = {name: value for task in tasks for name, value in task.values.items()}
+        others = {name: injected[name] for name in injected if name not in SET_BY_THE_COMMAND}
         os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
         plan = runs.plan(list(configs.values())).set_index("run_id")
         stored = plan["state"] == "stored"
-        said = other_parameters.in_words(profile, others)
-        echo(f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
+        said = " with " * bool(others) + ", ".join(f"{name}={value}" for name, value in others.items())
+        echo(f"profile {profile}{said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
         missing = set(plan.index[plan["state"] == "missing"])
         left = [task for task in tasks if train != "missing" and (missing & task.needed.keys() or not task.drawable)]
         tracked = next((typed(scale) for scale in scales() if scale["profile"] == profile), [])
@@ -142,6 +141,8 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
     ConfigError, DataError
     """
     tasks, makers = [], experiments.known()
+    if any(text.startswith("cell=") for text in overrides):
+        own_code.search_here()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
         maker, configs = DRAWN_AS_FAR_AS_THERE.get(name, name), {}

@@ -1,10 +1,10 @@
-"""Results of parameters that are not the profile's own: the folder they lie in, and their name in words."""
+"""Results of parameters that are not the profile's own: the folder they lie in."""
 
 import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nclib.system import processes
@@ -30,13 +30,3 @@ def folder_name(values: Mapping[str, Any]) -> str:
     if name == text and len(name) <= 120:
         return name
     return f"{name[:110]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The parameters that are not the profile's own, by name, among those injected into notebooks."""
-    return {name: value for values in injected for name, value in values.items() if name not in SET_BY_THE_COMMAND}
-
-
-def in_words(profile: str, others: Mapping[str, Any]) -> str:
-    """A profile and the parameters that are not its own, in words."""
-    return profile + (f" with {', '.join(f'{name}={value}' for name, value in others.items())}" if others else "")

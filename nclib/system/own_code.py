@@ -118,7 +118,7 @@ def _imports(source: bytes, package: str) -> list[str]:
 @contextlib.contextmanager
 def imported(name: str, source: str | None) -> Iterator[Any]:
     """What a name stands for. Modules that are not installed are imported anew for it, so that nothing depends on what
-    was done with them before; afterwards the session has those again that it had.
+    was done with them before; afterwards the session has those that it had, and no others.
 
     Parameters
     ----------
@@ -160,18 +160,6 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
                 raise OwnCodeError(f"{name} imports {other}, and not {place} beside it: rename one")
         yield found
     finally:
-        new, roots = _take_out(), {each.partition(".")[0] for each in held}
-        sys.modules.update({each: new[each] for each in new if each.partition(".")[0] not in roots} | held)
-
-
-@contextlib.contextmanager
-def taken_back() -> Iterator[None]:
-    """Afterwards the session has the modules of the user that it had before, and no others."""
-    held = _take_out()
-    sys.modules.update(held)
-    try:
-        yield
-    finally:
         _take_out()
         sys.modules.update(held)
 
@@ -196,7 +184,7 @@ def no_imports() -> Iterator[None]:
 
 
 def _take_out() -> dict[str, ModuleType]:
-    """Take the modules out of `sys.modules` that are of the user: neither installed nor of Python or this project."""
+    """Take the modules out of `sys.modules` that are of the user."""
     own = [name for name, module in [*sys.modules.items()] if _is_own(name, module)]
     return {name: sys.modules.pop(name) for name in own}
 
@@ -208,8 +196,12 @@ def _ours() -> set[str]:
 def _is_own(name: str, module: Any) -> bool:
     spec = getattr(module, "__spec__", None)
     places = [] if not spec else [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-    root = name.partition(".")[0]
-    return bool(places) and not _stays(places[0]) and root not in {"__main__", "__mp_main__", *_ours()}
+    return bool(places) and is_users(name, places[0])
+
+
+def is_users(module: str, place: str) -> bool:
+    """Whether a module at this place is of the user: neither installed nor of Python or this project."""
+    return not _stays(place) and module.partition(".")[0] not in {"__main__", "__mp_main__", *_ours()}
 
 
 @functools.cache  # thousands of modules are asked for with every run

@@ -53,8 +53,6 @@ def results(profile: str | None = None) -> Path:
     if profile is None:
         return base
     other = os.environ.get("NCLIB_WITH", "")
-    if other.startswith(".") or os.path.basename(other) != other:
-        raise NotADirectoryError(f"NCLIB_WITH={other!r} must be the name of one folder; leave it unset")
     return base / profile / "with" / other if other else base / profile
 
 

@@ -65,6 +65,7 @@ def test_measure_reads_arrays(tmp_path):
     assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
     np.savez(tmp_path / "few.npz", h=h, labels=labels)
     assert "nc3_alignment" not in nclib("measure", tmp_path / "few.npz").stdout
+    assert "--layer and --pool are of a network" in nclib("measure", tmp_path / "few.npz", "--pool", "cls").stderr
 
 
 @pytest.mark.parametrize(

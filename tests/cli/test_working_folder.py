@@ -15,6 +15,7 @@ NAMES = sorted(name for name in sys.stdlib_module_names if not name.startswith("
 COMMAND = "from nclib.cli import main\nif __name__ == '__main__':\n    main()\n"
 CELL = """
 import torch
+from my_helper import SMALL
 
 class Cell(torch.nn.Module):
     def __init__(self, channels):
@@ -22,7 +23,7 @@ class Cell(torch.nn.Module):
         self.conv = torch.nn.Conv2d(channels, channels, 1)
 
     def forward(self, z, x):
-        return torch.tanh(x + 0.1 * self.conv(z))
+        return torch.tanh(x + SMALL * self.conv(z))
 
 def load():
     data = torch.utils.data.TensorDataset(torch.randn(60, 8), torch.arange(60) % 3)
@@ -45,6 +46,7 @@ def folder(tmp_path):
     for name in NAMES:
         (folder / f"{name}.py").write_text(note)
     (folder / "my_cells.py").write_text(CELL)
+    (folder / "my_helper.py").write_text("SMALL = 0.1\n")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/nclib").write_text(COMMAND)
     return folder

@@ -132,8 +132,8 @@ class DropPath(nn.Module):
         return nn.functional.dropout2d(x, self.drop_prob, self.training)
 
 
-class DropletCell(ConvCell):
-    """Of drops."""
+class NoDropCell(ConvCell):
+    """Of no drops."""
 
 
 LIVE = [nn.BatchNorm2d(8), nn.Dropout(0.1), nn.Dropout2d(0.5), DropPath()]
@@ -155,7 +155,7 @@ def test_live_modules_inside_the_cell_are_refused(module):
     with pytest.raises(ValueError, match=rf"cell.extra is a live {type(module).__name__}"):
         DEQ(Cell())(x)
     DEQ(Cell()).eval()(x)
-    DEQ(DropletCell().train())(x)
+    DEQ(NoDropCell().train())(x)
     if isinstance(module, DropPath):
         module.drop_prob = 0.0
         DEQ(Cell())(x)

@@ -10,20 +10,12 @@ from nclib.imbalance import assign_counts, class_order, exponential_imbalance, s
 @pytest.mark.parametrize(
     ("num_classes", "n_max", "num_majority", "ratio", "total"),
     [
-        (10, 5000, 3, 10, 18_500),
-        (10, 5000, 3, 50, 15_700),
-        (10, 5000, 3, 100, 15_350),
-        (10, 5000, 5, 10, 27_500),
-        (10, 5000, 5, 50, 25_500),
-        (10, 5000, 5, 100, 25_250),
-        (10, 5000, 7, 10, 36_500),
-        (10, 5000, 7, 50, 35_300),
-        (10, 5000, 7, 100, 35_150),
-        (100, 500, 30, 10, 18_500),
-        (100, 500, 50, 100, 25_250),
-        (100, 500, 70, 50, 35_300),
+        (10, 5000, 3, 10, 18_500), (10, 5000, 3, 50, 15_700), (10, 5000, 3, 100, 15_350),
+        (10, 5000, 5, 10, 27_500), (10, 5000, 5, 50, 25_500), (10, 5000, 5, 100, 25_250),
+        (10, 5000, 7, 10, 36_500), (10, 5000, 7, 50, 35_300), (10, 5000, 7, 100, 35_150),
+        (100, 500, 30, 10, 18_500), (100, 500, 50, 100, 25_250), (100, 500, 70, 50, 35_300),
     ],
-)
+)  # fmt: skip
 def test_step_gives_the_papers_number_of_images(num_classes, n_max, num_majority, ratio, total):
     counts = step_imbalance(num_classes, n_max, num_majority, ratio)
     assert counts.dtype == torch.int64

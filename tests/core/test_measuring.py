@@ -330,9 +330,7 @@ def test_a_classifier_called_twice_is_read_at_the_call_that_is_returned():
         parts = {"body": nn.Linear(8, 16), "head": nn.Linear(16, K)}
         net = Net(lambda net, x, out=output: out(net.head(net.body(x)), net.head(net.body(x + 1))), **parts)
         if output(1, 1) in (2, (1, 1)):
-            with pytest.raises(
-                ValueError, match=r"'head' is called 2 times.*: pass classifier=None|several calls of 'he"
-            ):
+            with pytest.raises(ValueError, match=r"'head' is called 2 times.*: pass cl|several calls of 'he"):
                 nc.measure(net, batches(x))
             continue
         h, table = net.body(x).detach(), nc.measure(net, batches(x))
@@ -418,6 +416,8 @@ def test_an_equilibrium_is_read_where_states_on_the_way_are_returned_too(gradien
     x, state, solver = normal(60, 6), lambda z: (z, z) if two else z, None if gradient else nc.Anderson(1e-6)
     cell = Net(lambda net, z, x: state(torch.tanh((z[1] if two else z) / 2 + x)))
     parts = {"deq": nc.DEQ(cell, solver, gradient, state, return_solution=whole), "head": nn.Linear(6, K)}
+    wrapper = type("Wrapper", (nn.Module,), {"__getattr__": lambda self, name: getattr(parts["deq"], name)})
+    assert layers.is_deq(parts["deq"]) and not layers.is_deq(wrapper())
     for at in ([1, 2], None):
         net = Net(lambda net, x, at=at: net.head(next(hooks.tensors(net.deq(2 * x, at=at)))), **parts)
         found = nc.features(net, batches(x), "deq").h
@@ -584,9 +584,8 @@ def test_a_module_with_two_names_is_measured_once_and_by_either_name():
 
 
 def test_a_network_that_keeps_a_state_is_measured_as_it_runs():
-    net = Net(
-        lambda n, x: n.head(n.a(x) * n.runs.add_(1)), a=nn.Linear(8, 6), head=nn.Linear(6, K), runs=torch.zeros(1)
-    )
+    parts = {"a": nn.Linear(8, 6), "head": nn.Linear(6, K), "runs": torch.zeros(1)}
+    net = Net(lambda net, x: net.head(net.a(x) * net.runs.add_(1)), **parts)
     x, batch = normal(60, 8), torch.arange(60) // 25
     expected = ((batch + 1) * net.a(x).detach().norm(dim=1)).mean().item()
     assert values(nc.measure(net, batches(x)), "head.input")["feature_norm"] == pytest.approx(expected)

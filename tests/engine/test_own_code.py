@@ -85,7 +85,7 @@ bounded = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_c
 class Kept(nn.Sequential):
     def __init__(self, does=lambda net, x: None):
         super().__init__(nn.Flatten(), nn.Linear(64, 10))
-        self.draws = torch.Generator()
+        self.draws = [np.random.RandomState(0)]
         self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
         self.register_buffer("mean", torch.zeros(()), persistent=False)
     def forward(self, x):
@@ -97,21 +97,36 @@ class Extra(Kept):
 
 extra = lambda *_: Extra()
 scaled = lambda net, x: net.scale
-Scaled, step, mean, flag, norm, late, rare = (lambda *_, does=does: Kept(does) for does in (
+Scaled, step, mean, flag, norm, late, rare, of_module = (lambda *_, does=does: Kept(does) for does in (
     scaled,
     lambda net, x: setattr(net, "seen", net.seen + torch.is_grad_enabled()),
     lambda net, x: setattr(net, "mean", net.mean + 1),
     lambda net, x: None if net.seen else setattr(net, "seen", net.scale.data.copy_(x.std()) > 0),
     lambda net, x: 1 / x.norm(),
     lambda net, x: exec("import tabnanny"),
-    lambda net, x: 0.5 if torch.rand((), generator=net.draws) < 1e-9 else None,
+    lambda net, x: 0.5 if net.draws[0].rand() < 1e-9 else None,
+    lambda net, x: 0.5 if torch.rand((), generator=DRAWS) < 1e-9 else None,
 ))
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 by = lambda factor: lambda z: factor * z
 chance = lambda channels: setattr(made := Cell(channels), "inner", by(np.random.default_rng().random())) or made
-Mixes = lambda channels: setattr(made := Cell(channels), "inner", lambda z: z - z.mean(0)) or made
+inners = lambda z: z - z.mean(0), lambda z: z + 0.1 * z.cumsum(0), lambda z: z + 0.1 * torch.randn_like(z)
+Mixes, Earlier, Noisy = (lambda c, inner=inner: setattr(made := Cell(c), "inner", inner) or made for inner in inners)
 Live = lambda channels: setattr(made := Cell(channels), "norm", nn.BatchNorm2d(channels)) or made
+
+class Centred(Cell):
+    def forward(self, z, x):
+        return super().forward(z - z.mean(0) if self.training else z, x)
+
+class Versioned(Kept):
+    _version = 2
+    def _load_from_state_dict(self, state, prefix, metadata, *more):
+        if metadata.get("version") != 2:
+            state[prefix + "scale"] = 2 * state[prefix + "scale"]
+        super()._load_from_state_dict(state, prefix, metadata, *more)
+
+versioned = lambda *_: Versioned()
 
 class Drawn(Cell):
     def __init__(self, channels):
@@ -137,8 +152,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "code" / "tabnanny.py").write_text("HALF = 0.5\n")
     monkeypatch.syspath_prepend(tmp_path / "code")
     yield tmp_path / "code"
-    for module in ("my_cells", "tabnanny"):
-        sys.modules.pop(module, None)
+    for module in [name for name in sys.modules if name.partition(".")[0] in ("my_cells", "tabnanny", "others")]:
+        del sys.modules[module]
 
 
 def cell(name="Cell", kind="deq", **options):
@@ -147,7 +162,7 @@ def cell(name="Cell", kind="deq", **options):
 
 
 def network(name="small"):
-    return RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(kind="network", width=2, network=f"my_cells:{name}"))
+    return RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(kind="network", width=3, network=f"my_cells:{name}"))
 
 
 def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder):
@@ -224,10 +239,12 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: network("step"), "encoder.seen follows from what"),
         (lambda: network("mean"), "encoder.mean follows from what"),
         (lambda: network("rare"), "encoder.draws follows from what"),
+        (lambda: network("of_module"), "follows from what a restart would lose"),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
-        (lambda: cell("Mixes"), "Mixes mixes rows: where others change"),
+        *((lambda name=name: cell(name), f"{name} mixes rows: where oth") for name in ("Mixes", "Earlier", "Centred")),
+        (lambda: cell("Noisy"), "Noisy is another map at each call, as with noise"),
         (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
         (lambda: network("elsewhere"), "elsewhere returns what it has returned before: make it anew"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
@@ -251,9 +268,14 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
         torch.set_default_dtype(torch.float32)
     two = nc.load_run(kinds[3]).network("my_cells:keyed")
     assert all(map(torch.equal, one.buffers(), two.buffers())), "also those that are drawn and not in a state_dict"
+    runs.ensure_runs([network("versioned")])
+    of_two = nc.load_run(network("versioned"))
+    assert torch.equal(of_two.network("my_cells:versioned").encoder.scale, of_two.weights["encoder.scale"])
     models.try_own_code(cell("Plain").model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
+    two = frame[frame["model"] != "deq"]
+    assert len(nc.pairs(two, "loss", arm="network", against="explicit_matched").table) == 2, "of other widths"
     chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]
     table = nc.comparison.ratios(chosen, ["nc1_trace_ratio"], notes.scale_of(kinds), against="explicit_matched")
     assert table["seeds"].tolist() == [2] and table["verdict"].tolist() == ["reported"]
@@ -285,8 +307,10 @@ def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
     (folder / "random.py").write_text("raise OSError")  # which `import random` does not mean
     assert "random.py" not in own_code.files("my_cells:Drawn")
     states = np.random.get_state()[1].tolist(), random.getstate()
-    one = nc.train(config).weights
+    seen = []
+    one = nc.train(config, log=lambda *_: seen.append(importlib.import_module("tabnanny"))).weights
     assert "my_cells" not in sys.modules, "it was not there before"
+    assert all(each is sys.modules["tabnanny"] for each in seen), "what the session imports meanwhile stays"
     (ours := importlib.import_module("my_cells")).DRAWN = torch.rand(1)  # which a run does not begin with
     two = nc.train(config).weights
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -297,6 +321,7 @@ def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
     runs.ensure_runs([cell(), cell().replace(model=ModelConfig(kind="deq", width=2), seed=1)])
     stored = default_store().root / run_id(cell())
+    assert jobs.changed_code(cell(), default_store()) == "", "as where another process has just stored it"
     assert (stored / "code.my_cells.py").read_text() == SOURCE
     (folder / "my_cells.py").write_text(SOURCE + "# changed\n")
     said = f"the source of my_cells:Cell changed after {stored.name} was trained"

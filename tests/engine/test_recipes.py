@@ -43,8 +43,8 @@ def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm, tmp_path)
         lines, address = workers.job_script().splitlines(), workers.scheduler_address
         keys = {name.removeprefix("DASK_"): value for name, value in slurm.client_keys(tmp_path).items()}
         settings = {name.lower().replace("__", ".").replace("_", "-"): value for name, value in keys.items()}
-        with dask.config.set(settings), jobs.connect(address) as client:  # as the command that it starts
-            assert client.scheduler.address == address and address.startswith("tls://")
+        with dask.config.set(settings), jobs.place(None, address, 1) as executor:  # as the command
+            assert executor._client.scheduler.address == address and address.startswith("tls://")
     assert {"#SBATCH -p gpu", "#SBATCH -t 04:00:00", "#SBATCH --gpus=1", "#SBATCH -n 1"} <= set(lines)
     start = next(line for line in lines if "dask_worker" in line)
     assert address in start and "--nthreads 1" in start and "--tls-key" in start

@@ -135,8 +135,8 @@ def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.n
     """
     from sklearn.manifold import TSNE
 
-    perplexity = min(perplexity, (len(features) - 1) / 3)
-    return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features.astype(np.float64))
+    sne = TSNE(init="pca", perplexity=min(perplexity, (len(features) - 1) / 3), random_state=seed)
+    return sne.fit_transform(features.astype(np.float64))
 
 
 def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
