@@ -19,6 +19,7 @@ import inspect
 import io
 import pickle
 import random
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,6 +39,7 @@ from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
 from nclib.solver import Solution
 from nclib.system import own_code
+from nclib.system.files import sha256
 
 
 class Output(NamedTuple):
@@ -256,6 +258,8 @@ def seed_all(seed: int) -> None:
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
+    if "torch._dynamo" in sys.modules:  # it gives code up that the session has compiled too often
+        torch.compiler.reset()
     seed_all(0)  # what is drawn where the code is imported is the same for all runs
     with own_code.imported(cfg.own_code, cfg.source) as made:
         taken = inspect.signature(made).parameters
@@ -467,13 +471,13 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
         raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}")
 
 
-def _tensors(model: Classifier) -> dict[str, bytes]:
-    """The numbers of the parameters and buffers."""
+def _tensors(model: Classifier) -> dict[str, str]:
+    """Digests of the parameters and buffers."""
     return {name: _written(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
-def _kept(model: Classifier) -> dict[str, bytes]:
-    """What else its modules keep, however deep, and what their code does."""
+def _kept(model: Classifier) -> dict[str, str]:
+    """Digests of what else its modules keep, however deep, and of what their code does."""
     known, usual = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))}, vars(nn.Module())
     kept = {"something in its code": [*dict.fromkeys(map(type, model.modules()))]}
     for name, module in model.named_modules():
@@ -481,12 +485,12 @@ def _kept(model: Classifier) -> dict[str, bytes]:
     return {name: _written(value, known) for name, value in kept.items()}
 
 
-def _written(value: Any, known: Iterable[int] = ()) -> bytes:
+def _written(value: Any, known: Iterable[int] = ()) -> str:
     writer = _Writer(file := io.BytesIO(), 5)
     writer.known = set(known)
     with suppress(Exception):  # of what is nested too deep
         writer.dump(value)
-    return file.getvalue()
+    return sha256(file.getvalue())
 
 
 class _Writer(pickle.Pickler):
@@ -514,7 +518,7 @@ class _Writer(pickle.Pickler):
         return (str, (found,)) if isinstance(found, str) else found
 
 
-def _differ(one: dict[str, bytes], two: dict[str, bytes]) -> str | None:
+def _differ(one: dict[str, str], two: dict[str, str]) -> str | None:
     """The first name under which both have something else."""
     return next((name for name in two if one.get(name, two[name]) != two[name]), None)
 

@@ -17,8 +17,7 @@ def rows(
     """Rows of one run; one value an epoch."""
     run = {"run_id": f"{dataset}-{k_a}-{ratio}-{model}-s{seed}", "profile": "quick", "dataset": dataset}
     run |= {"model": model, "K_A": k_a, "R": ratio, "seed": seed, "split": split}
-    epochs = epochs or range(1, len(values) + 1)
-    frame = pd.DataFrame(run | {"epoch": epochs, "metric": metric, "value": values})
+    frame = pd.DataFrame(run | {"epoch": epochs or range(1, len(values) + 1), "metric": metric, "value": values})
     return frame.astype({"K_A": "Float64", "R": "Float64", "value": float})
 
 

@@ -54,6 +54,5 @@ def _of_network(source: str, *options: Any) -> Any:
     with own_code.imported(source, None) as load:
         found = load()
         if not isinstance(found, tuple) or len(found) not in (2, 3):
-            said = f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}"
-            raise ValueError(said)
+            raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found)}")
         return measuring.measure(*found[:2], *options, test=found[2] if len(found) == 3 else None)

@@ -57,10 +57,7 @@ class Pairs:
         against, of their logarithms where ``relative``. Accuracies are in percent, their differences in points."""
         return self._table.copy()
 
-    @property
-    def settings(self) -> int:
-        """How many settings there are."""
-        return len(self._table[SETTING].drop_duplicates())
+    settings = property(lambda self: len(self._table[SETTING].drop_duplicates()), doc="How many settings there are.")
 
     @property
     def interval(self) -> Interval:

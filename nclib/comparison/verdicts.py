@@ -37,10 +37,7 @@ class Interval(NamedTuple):
     half: float
     n: int
 
-    @property
-    def significant(self) -> bool:
-        """Whether 0 lies outside."""
-        return bool(abs(self.mean) > self.half)
+    significant = property(lambda self: bool(abs(self.mean) > self.half), doc="Whether 0 lies outside.")
 
     @property
     def side(self) -> str:
@@ -59,10 +56,7 @@ class Interval(NamedTuple):
         cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
         return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
 
-    @property
-    def columns(self) -> tuple[float, float, float, int]:
-        """What tables show of it: mean, half, detectable, n."""
-        return self.mean, self.half, self.detectable, self.n
+    columns = property(lambda self: (self.mean, self.half, self.detectable, self.n), doc="What tables show of it.")
 
     def ends(self, level: float = LEVEL) -> tuple[float, float]:
         """Lower and upper end of the t-interval of this level."""

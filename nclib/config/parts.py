@@ -145,9 +145,7 @@ class DataConfig(Config):
         kinds = {"balanced": {}, "step": step, "exponential": {"ratio": ...} | order}
         return cls._choose(options, "imbalance", kinds)
 
-    @property
-    def setting(self) -> str:
-        return setting(self.imbalance, self.num_majority, self.ratio)
+    setting = property(lambda self: setting(self.imbalance, self.num_majority, self.ratio))
 
     @pydantic.field_validator("dataset")
     @classmethod

@@ -1,7 +1,9 @@
 """The Jacobian at a point: products with it, its spectral radius and its size, and the Jacobian of every row."""
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -14,6 +16,14 @@ from nclib.solver import evaluate_cell
 Point = TypeVar("Point", bound=State)
 
 
+@contextmanager
+def _recording() -> Iterator[None]:
+    """Gradients are recorded, and compiled code runs eager, whose backward pass could not be repeated."""
+    stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with torch.enable_grad(), stance:
+        yield
+
+
 def _linearise(f: Callable[[State], State], z: State, detach: bool, **counts: int) -> tuple[Tensor, Tensor]:
     """f(z) and z, the parts of a state of several tensors one after the other."""
     for name, number in counts.items():
@@ -21,7 +31,7 @@ def _linearise(f: Callable[[State], State], z: State, detach: bool, **counts: in
             raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
     if torch.is_inference_mode_enabled():
         raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
-    with torch.enable_grad():
+    with _recording():
         _, f, z = packed(f, z)
         z = z if z.requires_grad and not detach else z.detach().requires_grad_()
         return evaluate_cell(f, z, (), len(z)), z
@@ -88,7 +98,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
         one = value(*(t[:1].detach() for t in (x, *rows)))
     size = math.prod(one.shape[1:])
     many, *others = (t.detach().repeat_interleave(size, 0) for t in (x, *rows))
-    with torch.enable_grad():
+    with _recording():
         found = value(many.requires_grad_(), *others)
     which = torch.eye(size, dtype=found.dtype, device=found.device).repeat(len(x), 1).view(found.shape)
     return vjp(found, many, which).view(len(x), *one.shape[1:], *x.shape[1:])

@@ -159,10 +159,7 @@ class ClassMoments:
             setattr(part, name, getattr(self, name)[mask])
         return part
 
-    @property
-    def device(self) -> torch.device:
-        """Where the sums live: the device of the first batch."""
-        return self.counts.device
+    device = property(lambda self: self.counts.device, doc="Where the sums live: the device of the first batch.")
 
     @property
     def num_samples(self) -> int:

@@ -73,7 +73,7 @@ def test_measure_reads_arrays(tmp_path):
     [
         (["no_such_module_anywhere:load"], "found no module 'no_such_module_anywhere'"),
         (["OWN:laod"], "has no attribute 'laod'"),
-        (["OWN:wrong"], r"must return (model, loader) or (model, loader, test), got int"),
+        (["OWN:wrong"], r"must return (model, loader) or (model, loader, test), got <class"),
         (["objects.npz"], "objects.npz cannot be read"),
         (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds ['h', 'x']"),
         (["short.npz"], "labels must be integers of shape (6,)"),

@@ -12,6 +12,7 @@ from torch import nn
 from torch.autograd import forward_ad, gradcheck
 from torchvision import ops
 
+import nclib
 from nclib.deq import DEQ, BackwardNotConverged, ForwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Status, paper_solver
 
@@ -121,6 +122,9 @@ def test_a_compiled_cell_is_compiled_few_times_and_gives_the_same_gradients(how)
     assert torch.allclose(z, expected, rtol=1e-3, atol=1e-3)
     assert torch.allclose(torch.autograd.grad(z.square().mean(), weight)[0], grad, rtol=1e-2, atol=1e-5)
     assert 1 <= len(graphs) <= (6 if how == "method" else 3), "a hook breaks graphs in two"
+    seen = len(graphs)
+    nclib.spectral_radius(lambda z: compiled(z, x), z.detach(), 1)
+    assert len(graphs) == seen, "it runs eager"
 
 
 class DropPath(nn.Module):

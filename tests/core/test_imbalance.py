@@ -18,8 +18,7 @@ from nclib.imbalance import assign_counts, class_order, exponential_imbalance, s
 )  # fmt: skip
 def test_step_gives_the_papers_number_of_images(num_classes, n_max, num_majority, ratio, total):
     counts = step_imbalance(num_classes, n_max, num_majority, ratio)
-    assert counts.dtype == torch.int64
-    assert int(counts.sum()) == total
+    assert counts.dtype == torch.int64 and int(counts.sum()) == total
     assert counts.tolist() == [n_max] * num_majority + [round(n_max / ratio)] * (num_classes - num_majority)
 
 
@@ -37,8 +36,7 @@ def test_step_rounds_and_never_drops_below_one():
 def test_exponential_runs_from_n_max_to_n_max_over_ratio(num_classes, ratio):
     counts = exponential_imbalance(num_classes, 500, ratio)
     exact = 500 * float(ratio) ** (-np.arange(num_classes) / (num_classes - 1))
-    assert counts[0] == 500
-    assert counts[-1] == int(500 / ratio + 0.5)
+    assert counts[0] == 500 and counts[-1] == int(500 / ratio + 0.5)
     assert bool((counts[1:] <= counts[:-1]).all())
     np.testing.assert_allclose(counts.numpy(), exact, atol=0.5 + 1e-9)  # rounded, not truncated
 
