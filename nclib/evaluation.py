@@ -63,14 +63,11 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
     per_class = class_means(outputs.logits.argmax(1) == labels, labels, num_classes).cpu()
     counts, minority = torch.as_tensor(counts).cpu().double(), torch.as_tensor(minority).cpu()
 
-    def average(values: Tensor) -> float:
-        return values.double().mean().item()
-
     report = {
         "loss": F.cross_entropy(outputs.logits.double(), labels).item(),
         "accuracy_balanced": per_class.mean().item(),
         "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
-        "feature_norm": average(outputs.features.double().norm(dim=1)),
+        "feature_norm": outputs.features.double().norm(dim=1).mean().item(),
     }
     groups = {"majority": ~minority, "minority": minority} if minority.any() else {}
     if groups:
@@ -81,7 +78,7 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
         residual, rates = outputs.residual.double(), class_means(outputs.converged, labels, num_classes).cpu()
-        report |= {"solver_converged": average(outputs.converged), "solver_steps": average(outputs.steps)}
+        report |= {f"solver_{name}": getattr(outputs, name).double().mean().item() for name in ("converged", "steps")}
         report |= {"solver_residual_median": residual.median().item(), "solver_residual_max": residual.max().item()}
         report |= {f"solver_converged_{group}": rates[members].mean().item() for group, members in groups.items()}
     if with_nc:

@@ -7,7 +7,7 @@ rows which have converged leave the work. Nothing here records gradients: ``ncli
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -251,13 +251,11 @@ class _Work:
 def own_weights() -> Iterator[None]:
     """Parametrised weights computed in the block stay in it while torch records nothing: without a graph, they may not
     enter the cache of a surrounding torch.nn.utils.parametrize.cached()."""
-    outside = parametrize._cache
-    if not torch.is_grad_enabled():
-        parametrize._cache = {}
-    try:
+    with ExitStack() as after:
+        after.callback(setattr, parametrize, "_cache", parametrize._cache)
+        if not torch.is_grad_enabled():
+            parametrize._cache = {}
         yield
-    finally:
-        parametrize._cache = outside
 
 
 @torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen

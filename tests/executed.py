@@ -27,7 +27,6 @@ def cell(kind, source, tags=(), outputs=()):
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
-
 FORMULAS = r"""Inline $\lVert G\rVert_F$ and $\arg\max_k z_k$ and $\mathbb E[x]$ and $\Bigl(x\Bigr)^{-1}$, displayed
 
 $$\mathrm{NC1} = \tfrac1K \operatorname{tr}(\Sigma_W \Sigma_B^\dagger)$$

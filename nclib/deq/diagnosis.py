@@ -5,6 +5,7 @@ import json
 import math
 import timeit
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,11 +98,11 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
         - ``gradient``: the cell changes while gradients are recorded; or its derivative by z, an input or a parameter
-          of its own, along one direction, is more than 10 % off that of finite differences, where these settle, as with
-          ``detach()`` in the cell; or a row misses the tolerance of the backward solve of ``Implicit()``; or the
-          layer's gradient differs from backpropagation through 100 plain steps at z* by more than 10 % with
-          ``Implicit``, by 90° or more with a rule that approximates. It is not judged where 50 steps give another
-          gradient, as above a spectral radius of 1.
+          of its own, along one direction, is more than 10 % off that of finite differences, in float64 where it
+          computes in that, as with ``detach()`` in the cell; or a row misses the tolerance of the backward solve of
+          ``Implicit()``; or the layer's gradient differs from backpropagation through 100 plain steps at z* by more
+          than 10 % with ``Implicit``, by 90° or more with a rule that approximates. It is not judged where finite
+          differences do not settle, or 50 steps give another gradient, as above a spectral radius of 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
 
         From ``starts`` on the first 32 rows are examined, for the spectral radius and the gradient 8 of them.
@@ -291,10 +292,13 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
         recorded = rows.f(z.detach().requires_grad_()).detach()
     if float(_apart(recorded, still).max()) > REPEATED:
         return {"ok": False, "says": "The cell changes while gradients are recorded: a buffer of it, for instance."}
-    if wrong := {name: off for name, off in _derivatives(rows, z, random).items() if off > WRONG}:
+    errors = _derivatives(*_in_double(rows, z), random)
+    if wrong := {name: off for name, off in errors.items() if off > WRONG}:
         worst, by = max(wrong.values()), ", ".join(wrong)
         says = f"The cell's derivative by {by} is up to {worst:.0%} off finite differences; is there a detach()?"
         return {"ok": False, "says": says, "error_of_cell": worst}
+    if math.isnan(errors["z"]):
+        return {"ok": None, "says": "Not judged: finite differences of the cell by z do not settle."}
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
     rules = (None, Unrolled(PLAIN // 2), Unrolled(PLAIN))
     ours, half, plain = (torch.cat([t.flatten() for t in rows.gradients(z, along, each)] or [z[:0]]) for each in rules)
@@ -308,6 +312,16 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
     error, cosine = float(_apart(ours[None], plain[None])), float(torch.cosine_similarity(ours, plain, dim=0))
     says = f"The gradient is {error:.1%} off that of {PLAIN} plain steps at z*, with cosine {cosine:.2f}."
     return {"ok": error <= WRONG or (not exact and cosine > 0), "says": says, "error": error, "cosine": cosine}
+
+
+def _in_double(rows: _Rows, z: Tensor) -> tuple[_Rows, Tensor]:
+    """The same in float64 where the cell computes in it, as finite differences of a ReLU settle rarely in float32."""
+    with suppress(Exception):  # of whatever is copied, and of a callable that holds float32
+        start, *given = (t.double() if t.is_floating_point() else t for t in (rows.start, *rows.given))
+        wide = replace(rows, layer=copy.deepcopy(rows.layer).double(), start=start, given=tuple(given))
+        if wide.f(z.double()).dtype == torch.float64:
+            return wide, z.double()
+    return rows, z
 
 
 def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, float]:
@@ -325,8 +339,8 @@ def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, f
 
 
 def _derivative(f: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> float:
-    """By how much uᵀ∂f/∂z·v of autograd misses ‖u‖², where u is ∂f/∂z·v of finite differences; relative to that, and 0
-    where u depends on the size of the step, by rounding or kinks."""
+    """By how much uᵀ∂f/∂z·v of autograd misses ‖u‖², where u is ∂f/∂z·v of finite differences; relative to that, and
+    NaN where u depends on the size of the step, by rounding or kinks."""
     step = torch.finfo(z.dtype).eps ** (1 / 3)
     wide, u = ((f(z + h * v) - f(z - h * v)) / (2 * h) for h in (2 * step, step))
     with torch.enable_grad():
@@ -334,7 +348,7 @@ def _derivative(f: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> float:
         value = f(at)
     size, found = u.double().square().sum(), (vjp(value, at, u).double() * v).sum()
     settled = torch.linalg.vector_norm(wide - u) <= SAME * torch.linalg.vector_norm(u)
-    return float((found / size - 1).abs()) if settled and size > 0 else 0.0
+    return float((found / size - 1).abs().nan_to_num(0)) if settled else math.nan
 
 
 def _cost(rows: _Rows) -> dict[str, Any]:

@@ -19,6 +19,8 @@ Point = TypeVar("Point", bound=State)
 @contextmanager
 def _recording() -> Iterator[None]:
     """Gradients are recorded, and compiled code runs eager, whose backward pass could not be repeated."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with torch.enable_grad(), stance:
         yield
@@ -29,8 +31,6 @@ def _linearise(f: Callable[[State], State], z: State, detach: bool, **counts: in
     for name, number in counts.items():
         if not is_whole(number) or number < 1:
             raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
-    if torch.is_inference_mode_enabled():
-        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
     with _recording():
         _, f, z = packed(f, z)
         z = z if z.requires_grad and not detach else z.detach().requires_grad_()
@@ -86,15 +86,13 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
     >>> row_jacobians(lambda x, gain: scaled(x, args=(gain,)), gain, gain).flatten().round(decimals=6).tolist()
     [2.0, 4.0]
     """
-    if torch.is_inference_mode_enabled():
-        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
 
     def value(*given: Tensor) -> Tensor:
         found = f(*given)
         found = found[0] if isinstance(found, tuple) and not isinstance(found[-1], Tensor) else found
         return torch.cat([flat_rows(part) for part in found], 1) if isinstance(found, tuple) else found
 
-    with torch.no_grad():
+    with _recording(), torch.no_grad():
         one = value(*(t[:1].detach() for t in (x, *rows)))
     size = math.prod(one.shape[1:])
     many, *others = (t.detach().repeat_interleave(size, 0) for t in (x, *rows))

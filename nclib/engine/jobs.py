@@ -109,12 +109,10 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
 def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads())
-    try:
+    with contextlib.ExitStack() as after:
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(threads())
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def threads() -> int:

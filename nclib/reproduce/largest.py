@@ -18,8 +18,6 @@ from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
 COURSE = "walkthrough/"
-TOYS = ("digits",)
-"""Data sets of profiles beside which a larger scale is shown."""
 
 
 def largest(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -59,7 +57,7 @@ def draw_largest(
 
     ``largest.json`` among the results of the profile keeps what `largest` says of each.
     """
-    if get_profile(profile).dataset not in TOYS:
+    if get_profile(profile).dataset != "digits":
         return True
     wanted, good = largest(select(names)), True
     for folder in dict.fromkeys(scale["folder"] for scale in wanted.values()):

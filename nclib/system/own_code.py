@@ -176,11 +176,10 @@ def no_imports() -> Iterator[None]:
             raise OwnCodeError(f"{name} is imported while the network computes: import it at the top, or in __init__")
         return found
 
-    builtins.__import__ = refuse
-    try:
+    with contextlib.ExitStack() as after:
+        after.callback(setattr, builtins, "__import__", usual)
+        builtins.__import__ = refuse
         yield
-    finally:
-        builtins.__import__ = usual
 
 
 def _take_out() -> dict[str, ModuleType]:

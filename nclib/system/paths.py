@@ -32,8 +32,7 @@ def root() -> Path:
         outside one. It never falls back to the working directory: results would land wherever a command happened to
         be typed.
     """
-    override = _override("NCLIB_ROOT")
-    if override is not None:
+    if (override := _override("NCLIB_ROOT")) is not None:
         return override
     found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
     if found is None:

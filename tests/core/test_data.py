@@ -210,7 +210,6 @@ def png(size=(6, 5)):
 
 GOOD = {f"{split}/{name}/0.png": png() for split in ("train", "test") for name in ("ant", "cat")}
 
-
 DEEP = saved(Image.fromarray(np.arange(30).reshape(5, 6).astype(np.uint16)))
 BAD_TREES = {
     "one class": ({k: v for k, v in GOOD.items() if "ant" in k}, "two or more classes"),

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from cells import ConvCell, TanhCell, TwoPartCell, random, zeros_of_two_parts
+from problems import Net
 from torch import nn
 from torch.nn import functional as F
 
@@ -118,6 +119,11 @@ def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
     assert name[:6] != "detach" or f"derivative by {name[7:]} is up to 100%" in found.findings["gradient"]["says"]
     assert (", first in its Jitter, beside" in found.as_dict()["map"]["says"]) is (name == "a random part")
     assert name != "rows mixed" or "beside other rows by 0 " not in found.findings["map"]["says"]
+
+
+def test_a_detach_in_a_relu_cell_of_float32_is_found():
+    cell = Net(lambda net, z, x: torch.relu(x + net.w(z.detach())), w=nn.Linear(1024, 1024))
+    assert "gradient" in nc.diagnose(nc.DEQ(cell, nc.Anderson()), random(6, 1024).float()).complaints
 
 
 class Normed(nn.Module):

@@ -35,7 +35,6 @@ QUICK = {
 """Notebooks that `make test` runs, of 2 seconds each and of every kind; the others wait for `make test-slow`."""
 TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))
 
-
 PLACES = sorted(path.stem for path in paths.notebooks().glob("[!.]*.ipynb"))
 """Notebooks in no folder: the index and the laboratory, which `nclib reproduce` leaves alone."""
 

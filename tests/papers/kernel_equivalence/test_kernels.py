@@ -67,7 +67,6 @@ def test_a_function_of_ones_own_gives_the_same_as_a_name(name, function):
 
 # ---- exact kernels against brute force
 
-
 _LEGENDRE = np.polynomial.legendre.leggauss(200)
 
 
@@ -162,7 +161,6 @@ def test_entries_do_not_depend_on_the_other_samples_or_their_order(name):
 
 
 # ---- the theorems: errors of an independent script
-
 
 ERRORS = {  # relative, on the mixture of the captions, p = 0.8 n, population moments; n = 100, 200, 400, 800
     ("ck", "relu", "empirical", "derived"): (0.1211, 0.0776, 0.0497, 0.0294),
