@@ -98,8 +98,8 @@ class StoredRun:
         Returns
         -------
         Classifier
-            Called with images (B, C, H, W), it returns logits, features and, of a DEQ, its solution. Images on the scale
-            0 … 1 minus ``mean``, over ``std``, of ``nclib.data.make_split(config.data, config.seed)``. Code of
+            Called with images (B, C, H, W), it returns logits, features and, of a DEQ, its solution. Images on the
+            scale 0 … 1 minus ``mean``, over ``std``, of ``nclib.data.make_split(config.data, config.seed)``. Code of
             your own is imported anew for it: its classes are not those that the session imports, so `isinstance` is
             false, and `pickle` refuses it; save its ``state_dict()``.
 
