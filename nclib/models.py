@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -478,10 +478,10 @@ def _tensors(model: Classifier) -> dict[str, str]:
 
 def _kept(model: Classifier) -> dict[str, str]:
     """Digests of what else its modules keep, however deep, and of what their code does."""
-    known, usual = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))}, vars(nn.Module())
+    known = {*map(id, (*model.modules(), *model.parameters(), *model.buffers()))}
     kept = {"something in its code": [*dict.fromkeys(map(type, model.modules()))]}
     for name, module in model.named_modules():
-        kept |= {f"{name}.{key}": value for key, value in vars(module).items() if key not in usual}
+        kept |= {f"{name}.{key}": value for key, value in vars(module).items()}
     return {name: _written(value, known) for name, value in kept.items()}
 
 
@@ -494,19 +494,16 @@ def _written(value: Any, known: Iterable[int] = ()) -> str:
 
 
 class _Writer(pickle.Pickler):
-    """Writes what an object keeps, but for what is known; of the user's functions and classes what they close over and
-    what they name of their module; of anything that cannot be written its type."""
+    """Writes what an object keeps, but for what is known; of the user's classes and modules what is in them, and of the
+    user's functions what they close over, name of their module and have; of what cannot be written its type."""
 
     def persistent_id(self, part: Any) -> Any:
-        new, inside = id(part) not in self.known, ()
-        if new and not isinstance(part, FunctionType | type):
+        new = id(part) not in self.known
+        if new and not isinstance(part, FunctionType | type | ModuleType):
             return None  # written as it is
         self.known.add(id(part))
-        if new and isinstance(part, type):
-            inside = [each for kind in part.__mro__ for each in vars(kind).values() if isinstance(each, FunctionType)]
-        elif new and own_code.is_users(part.__module__ or "", part.__code__.co_filename):
-            inside = inspect.getclosurevars(part)[:2]
-        return getattr(part, "__qualname__", type(part).__qualname__), inside
+        own = [each for each in getattr(part, "__mro__", [part]) if new and _is_users(each)]
+        return getattr(part, "__qualname__", type(part).__qualname__), [*map(_held, own)]
 
     def reducer_override(self, part: Any) -> Any:
         try:
@@ -516,6 +513,19 @@ class _Writer(pickle.Pickler):
         except Exception:  # whatever objects raise that cannot be written
             found = type(part).__qualname__
         return (str, (found,)) if isinstance(found, str) else found
+
+
+def _is_users(code: FunctionType | type | ModuleType) -> bool:
+    if isinstance(code, FunctionType):
+        return own_code.is_users(code.__module__ or "", code.__code__.co_filename)
+    inside = (each for each in vars(code).values() if isinstance(each, FunctionType))
+    return own_code.is_own(code) or (isinstance(code, type) and any(map(_is_users, inside)))
+
+
+def _held(code: FunctionType | type | ModuleType) -> Any:
+    if isinstance(code, FunctionType):
+        return *inspect.getclosurevars(code)[:2], vars(code)
+    return [(name, each) for name, each in vars(code).items() if name not in ("__slotnames__", "__builtins__")]
 
 
 def _differ(one: dict[str, str], two: dict[str, str]) -> str | None:

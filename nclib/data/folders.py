@@ -145,9 +145,9 @@ def _size(path: Path) -> tuple[int, int]:
 def _decode_file(path: Path, size: tuple[int, int]) -> np.ndarray:
     """(3, height, width) uint8."""
     with Image.open(path, formats=_FORMATS) as image:
-        ImageOps.exif_transpose(image, in_place=True)
-        if image.mode.startswith(("I", "F")):  # which Pillow would cut off at 255
+        if image.mode[0] in "IF" or re.search(r";16[BLN]|'ppm'.*, \d{4,}\)", str(image.tile)):  # which Pillow cuts off
             raise ValueError("more than 8 bits a pixel; save it with 8")
+        ImageOps.exif_transpose(image, in_place=True)
         if image.has_transparency_data:
             layer = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)

@@ -60,6 +60,5 @@ def fetch(name: str) -> str:
     ConfigError, DataError
         As `load_dataset`.
     """
-    for split in SPLITS:
-        found = load_dataset(name, split)
-    return found.name
+    train, _ = (load_dataset(name, split) for split in SPLITS)
+    return train.name

@@ -18,7 +18,7 @@ from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
 from nclib.methods import Anderson, Broyden, FixedPointIteration
-from nclib.solver import HALF, Solution, solve
+from nclib.solver import EPSILON, HALF, Solution, solve
 
 NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
 ROWS, FEW, STARTS = 32, 8, 4  # rows that findings with many evaluations look at; random starts besides zero
@@ -102,7 +102,7 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
           computes in that, as with ``detach()`` in the cell; or a row misses the tolerance of the backward solve of
           ``Implicit()``; or the layer's gradient differs from backpropagation through 100 plain steps at z* by more
           than 10 % with ``Implicit``, by 90° or more with a rule that approximates. It is not judged where finite
-          differences do not settle, or 50 steps give another gradient, as above a spectral radius of 1.
+          differences do not settle, or 51 steps give another gradient, as above a spectral radius of 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
 
         From ``starts`` on the first 32 rows are examined, for the spectral radius and the gradient 8 of them.
@@ -170,7 +170,8 @@ class _Rows:
             value = self.layer.forward(x, z, args, gradient=gradient)[0]
         if not value.requires_grad or not wanted:
             return []
-        return list(torch.autograd.grad(value, wanted, along, allow_unused=True, materialize_grads=True))
+        grads = torch.autograd.grad(value, wanted, along, allow_unused=True, materialize_grads=True)
+        return [torch.view_as_real(grad) if grad.is_complex() else grad for grad in grads]
 
     def search(self, tol: float, start: Tensor) -> tuple[Tensor, Tensor]:
         """The best point of three methods and its residual. Every row goes on to the next where one fails."""
@@ -300,7 +301,7 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
     if math.isnan(errors["z"]):
         return {"ok": None, "says": "Not judged: finite differences of the cell by z do not settle."}
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
-    rules = (None, Unrolled(PLAIN // 2), Unrolled(PLAIN))
+    rules = (None, Unrolled(PLAIN // 2 + 1), Unrolled(PLAIN))
     ours, half, plain = (torch.cat([t.flatten() for t in rows.gradients(z, along, each)] or [z[:0]]) for each in rules)
     exact, backward = isinstance(rule, Implicit) and rule.steps is None, rows.layer.last_backward
     if exact and backward is not None and (lost := int((~backward.converged).sum())):
@@ -333,22 +334,23 @@ def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, f
     def off(i: int, t: Tensor) -> float:
         tensors = lambda t: [*point[:i], t, *point[i + 1 :]]  # noqa: E731
         noise = _noise(t[None], others)[0] if i else _noise(t, random)
-        return _derivative(lambda t: f(tensors(t)[count:], *tensors(t)[:count]), t, noise)
+        return _derivative(lambda t: f(tensors(t)[count:], *tensors(t)[:count]), t, noise, others)
 
     return {names.get(id(t), "args"): off(i, t) for i, t in enumerate(point) if t.is_floating_point()}
 
 
-def _derivative(f: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> float:
-    """By how much uᵀ∂f/∂z·v of autograd misses ‖u‖², where u is ∂f/∂z·v of finite differences; relative to that, and
-    NaN where u depends on the size of the step, by rounding or kinks."""
+def _derivative(f: Callable[[Tensor], Tensor], z: Tensor, v: Tensor, random: torch.Generator) -> float:
+    """How far ∂f/∂z·v of autograd is, along random directions, from that of finite differences, relative to the latter;
+    NaN where these depend on the size of the step, by rounding or kinks."""
     step = torch.finfo(z.dtype).eps ** (1 / 3)
     wide, u = ((f(z + h * v) - f(z - h * v)) / (2 * h) for h in (2 * step, step))
     with torch.enable_grad():
         at = z.detach().requires_grad_()
         value = f(at)
-    size, found = u.double().square().sum(), (vjp(value, at, u).double() * v).sum()
-    settled = torch.linalg.vector_norm(wide - u) <= SAME * torch.linalg.vector_norm(u)
-    return float((found / size - 1).abs().nan_to_num(0)) if settled else math.nan
+    probes = [torch.randn(u.shape, generator=random, dtype=u.dtype, device=u.device) for _ in range(8)]
+    errors = torch.stack([(vjp(value, at, w).double() * v).sum() - (w.double() * u).sum() for w in probes])
+    size, change = (torch.linalg.vector_norm(t) for t in (u, wide - u))
+    return float((errors.square().mean().sqrt() / size).nan_to_num(0, posinf=0)) if change <= SAME * size else math.nan
 
 
 def _cost(rows: _Rows) -> dict[str, Any]:
@@ -371,7 +373,7 @@ def _apart(a: Tensor, b: Tensor, least: Tensor | float = 1e-30) -> Tensor:
 
 
 def _noise(like: Tensor, random: torch.Generator) -> Tensor:
-    """Normal, each row as large as that of ``like``, or 1 where that is zero or not finite."""
+    """Normal, each row as large as that of ``like``, or 1 where that is as good as zero or not finite."""
     size = _norm(like).to(like.dtype) / math.prod(like.shape[1:]) ** 0.5
-    size = torch.where(size.isfinite() & (size > 0), size, 1).view(-1, *(1,) * (like.dim() - 1))
+    size = torch.where(size.isfinite() & (size > EPSILON), size, 1).view(-1, *(1,) * (like.dim() - 1))
     return size * torch.randn(like.shape, generator=random, device=like.device, dtype=like.dtype)

@@ -121,7 +121,7 @@ def spectral_radius(
     ----------
     f : maps (B, *) to (B, *) row by row, or a tuple of such tensors to a tuple of them
     z : (B, *), in float64 for full accuracy; or a tuple of such tensors, which are one state
-    num_iters : products with Jᵀ
+    num_iters : products with Jᵀ; as many states are kept, in float64
     generator : of the random start; left out, torch's own, whose state changes the last digits
 
     Returns

@@ -32,11 +32,10 @@ def classifiers(
     """Every model, both arms if none is named, with every seed on these images."""
     own = ("epochs", "batch_size", "log_every", "precision", *(["lr"] if profile.recipe != "paper" else []))
     train = recipe(profile.recipe, loss=loss, **{name: getattr(profile, name) for name in own})
-    models = models or [model_config(profile, kind) for kind in ARMS]
     return [
         RunConfig(data=images, model=model, train=train, seed=seed, profile=profile.name)
         for seed in range(profile.seeds if images else 0)
-        for model in models
+        for model in models or [model_config(profile, kind) for kind in ARMS]
     ]
 
 

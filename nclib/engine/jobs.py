@@ -190,7 +190,6 @@ RunLog = Callable[[str, int, Mapping[str, float]], None]
 
 ATTEMPTS = 3
 """How often a run may lose the processes of this machine before it is given up."""
-_POLL_SECONDS = 0.5
 
 
 @contextlib.contextmanager
@@ -228,8 +227,8 @@ def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.f
         from distributed import Client
 
         where = {"scheduler_file" if scheduler.endswith(".json") else "address": scheduler}
-        client = Client(**where, timeout=30, set_as_default=False)
-        return client.get_executor(pure=False, retries=0)  # what failed would fail again
+        # Without retries, since what failed would fail again.
+        return Client(**where, timeout=30, set_as_default=False).get_executor(pure=False, retries=0)
     return min(workers or torch.cuda.device_count() or provenance.usable_cores(), runs)
 
 
@@ -302,7 +301,7 @@ class Grid:
                     running[executor.submit(attempt, self.configs[run], str(self.store.root), next(devices))] = run
                 except concurrent.futures.BrokenExecutor:
                     lost.append(run)
-            for future in concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
+            for future in concurrent.futures.wait(running, 0.5, concurrent.futures.FIRST_COMPLETED).done:
                 run, error = running.pop(future), future.exception()
                 if isinstance(error, concurrent.futures.BrokenExecutor):
                     lost.append(run)

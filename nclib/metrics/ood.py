@@ -60,20 +60,16 @@ def ood_scores(
     h = features.h if isinstance(features, Features) else features
     h = check_features(h, moments.dim).to(moments.device).double()
     if method == "mahalanobis":
-        return _mahalanobis(h, moments)
+        values, directions = torch.linalg.eigh(moments.within_cov)
+        keep = values > max(1e-12 * float(values[-1]), 0.0)
+        if not keep.any():
+            raise ValueError("the training features do not vary in their classes, as the Mahalanobis distance needs")
+        whiten = directions[:, keep] / values[keep].sqrt()
+        means = moments.means_from_origin[moments.present] @ whiten  # around the first sample, as the features
+        gaps = torch.cdist((h - moments.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist")
+        return -gaps.amin(1).square()
     dim = int((moments.counts > 0).sum()) - 1 if dim is None else dim
     if not 1 <= dim < moments.dim:
         raise ValueError(f"dim must lie in 1 … {moments.dim - 1}, or every score is 1; got {dim} (left out: K - 1)")
     components = torch.linalg.eigh(moments.within_cov + moments.with_weighting("sample").between_cov)[1][:, -dim:]
     return (torch.linalg.vector_norm(h @ components, dim=1) / torch.linalg.vector_norm(h, dim=1)).nan_to_num(0.0)
-
-
-def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
-    values, directions = torch.linalg.eigh(m.within_cov)
-    keep = values > max(1e-12 * float(values[-1]), 0.0)
-    if not keep.any():
-        raise ValueError("the training features do not vary within their classes, as the Mahalanobis distance needs")
-    whiten = directions[:, keep] / values[keep].sqrt()
-    means = m.means_from_origin[m.present] @ whiten  # around the first sample, as the features
-    gaps = torch.cdist((h - m.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist")
-    return -gaps.amin(1).square()

@@ -1,12 +1,15 @@
 """How what a layer gives becomes one vector for each sample."""
 
 from collections.abc import Iterable
+from types import FunctionType
 
 from torch import Tensor, nn
 
 # Where modules have the sizes of axis 1, and of the last.
 _CHANNELS = ("in_channels", "out_channels", "num_channels", "num_features")
 _FEATURES = ("in_features", "out_features", "embedding_dim", "embed_dim", "hidden_size", "normalized_shape")
+
+_TURNS = {"permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "rearrange", "mT"}
 
 
 def vectors(x: Tensor, pool: str, last: bool) -> Tensor:
@@ -44,8 +47,8 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
         if first != last:
             chance = last and part is not layer and x.ndim > 3 and not gives[1]
             chance |= first and x.ndim == 3 and x.shape[1] == x.shape[2]  # channels may have been put on either axis
-            if x.ndim > 3 and x.shape[1] == x.shape[-1] and (last or part is not layer):  # it may have turned them
-                chance |= any(map(_is_own, layer.modules()))
+            if x.ndim > 3 and x.shape[1] == x.shape[-1]:  # it may have turned them
+                chance |= any(map(_is_own if last or part is not layer else _may_turn, layer.modules()))
             return last if before in (None, last) and not chance else None
         if first:
             return None if part is layer or x.ndim == 3 else before
@@ -79,6 +82,13 @@ def _sizes(part: nn.Module, axes: int) -> dict[int, set[int]]:
 def _is_own(part: nn.Module) -> bool:
     """Whether a module has a forward that is not of torch."""
     return not f"{type(part).forward.__module__}".startswith("torch.")
+
+
+def _may_turn(part: nn.Module) -> bool:
+    """Whether a function of a module that is not of torch names what puts axes elsewhere."""
+    kinds = (kind for kind in type(part).__mro__ if not kind.__module__.startswith("torch."))
+    held = (each for own in (part, *kinds) for each in vars(own).values() if isinstance(each, FunctionType))
+    return any(_TURNS.intersection(each.__code__.co_names) for each in held)
 
 
 def _named(part: nn.Module, names: Iterable[str]) -> set[int]:

@@ -92,8 +92,7 @@ def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals
 
 def _seeds_of_settings(configs: Sequence[RunConfig]) -> set[int]:
     """The numbers of seeds that settings have."""
-    data = [(config.data, config.seed) for config in configs]
-    seeds = {((d.dataset, d.imbalance, d.num_majority, d.ratio), seed) for d, seed in data}
+    seeds = {((c.data.dataset, c.data.imbalance, c.data.num_majority, c.data.ratio), c.seed) for c in configs}
     return set(Counter(setting for setting, _ in seeds).values())
 
 

@@ -27,8 +27,6 @@ BEYOND = "beyond the paper"
 SUMMARY = "neural_collapse/scorecard"
 """The notebook that shows all of this."""
 
-_ROUNDING = 1e-12
-
 
 def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     """A table written by `save_table` and its record, or None where there is none.
@@ -152,4 +150,4 @@ def _signed(value: float | None, unit: str = "") -> str:
     """Three digits; what rounding leaves of a 0 is shown as 0."""
     if value is None or pd.isna(value):
         return ""
-    return f"{value if abs(value) > _ROUNDING else 0.0:+.3g}{unit}"
+    return f"{value if abs(value) > 1e-12 else 0.0:+.3g}{unit}"

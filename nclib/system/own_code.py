@@ -172,7 +172,7 @@ def no_imports() -> Iterator[None]:
 
     def refuse(name: str, *given: Any, **named: Any) -> ModuleType:
         found = usual(name, *given, **named)
-        if threading.get_ident() == thread and _is_own(getattr(found, "__name__", name), found):
+        if threading.get_ident() == thread and is_own(found):
             raise OwnCodeError(f"{name} is imported while the network computes: import it at the top, or in __init__")
         return found
 
@@ -184,7 +184,7 @@ def no_imports() -> Iterator[None]:
 
 def _take_out() -> dict[str, ModuleType]:
     """Take the modules out of `sys.modules` that are of the user."""
-    own = [name for name, module in [*sys.modules.items()] if _is_own(name, module)]
+    own = [name for name, module in [*sys.modules.items()] if is_own(module)]
     return {name: sys.modules.pop(name) for name in own}
 
 
@@ -192,10 +192,11 @@ def _ours() -> set[str]:
     return {"nclib", *plugins.packages("nclib-deq")}
 
 
-def _is_own(name: str, module: Any) -> bool:
+def is_own(module: Any) -> bool:
+    """Whether a module that is imported is of the user."""
     spec = getattr(module, "__spec__", None)
     places = [] if not spec else [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-    return bool(places) and is_users(name, places[0])
+    return bool(places) and is_users(spec.name, places[0])
 
 
 def is_users(module: str, place: str) -> bool:

@@ -76,8 +76,7 @@ def notebooks() -> Path:
 
 
 def _override(variable: str) -> Path | None:
-    value = os.environ.get(variable, "")
-    return Path(value).expanduser().resolve() if value else None
+    return Path(value).expanduser().resolve() if (value := os.environ.get(variable)) else None
 
 
 @functools.cache

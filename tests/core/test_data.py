@@ -219,6 +219,7 @@ BAD_TREES = {
         GOOD | {f"train/ant/{i}.txt": b"text" for i in range(7)}, r"7 file\(s\) .* not images in BMP, .*ant/4.txt .* …"
     ),
     "cut off": (GOOD | {"test/cat/1.png": png((50, 50))[:3000]}, r"are damaged .*: test/cat/1.png \(OSError"),
+    "deep colours": (GOOD | {"train/ant/1.png": b"P6 5 6 65535\n" + bytes(180)}, "train/ant/1.png .*more than 8 bits"),
     "more than 8 bits": (GOOD | {"train/ant/1.png": DEEP}, "train/ant/1.png .*more than 8 bits a pixel"),
 }  # fmt: skip
 

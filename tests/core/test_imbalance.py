@@ -27,8 +27,7 @@ def test_step_rounds_and_never_drops_below_one():
     assert step_imbalance(4, 125, 2, 3).tolist() == [125, 125, 42, 42]  # 41.67: truncation would give 41
     assert step_imbalance(2, 5, 1, 2).tolist() == [5, 3]  # 2.5: halves up, not to even
     assert step_imbalance(3, 20, 1, 1000).tolist() == [20, 1, 1]
-    assert step_imbalance(3, 20, 1, 1).tolist() == [20, 20, 20]
-    assert step_imbalance(3, 20, 1, 2.5).tolist() == [20, 8, 8]
+    assert [step_imbalance(3, 20, 1, ratio).tolist() for ratio in (1, 2.5)] == [[20, 20, 20], [20, 8, 8]]
 
 
 @pytest.mark.parametrize("ratio", [1, 1.5, 10, 50, 100, 256])

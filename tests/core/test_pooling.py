@@ -112,18 +112,13 @@ def test_features_are_as_wide_as_a_recurrent_layer_gives_or_the_layer_before():
 
 
 def test_sizes_that_two_axes_may_have_are_asked_for_and_one_axis_is_kept_for_every_batch():
-    own = Net(
-        lambda _, x: x.relu(), last_solution=None, normalized_shape=(8,), num_features=[3, 5]
-    )  # a LayerNorm of either axis
+    own = Net(lambda _, x: x.relu(), last_solution=None, normalized_shape=(8,), num_features=[3, 5])  # of either axis
+    inside = Net(lambda net, x: net.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1), conv=nn.Conv2d(8, 8, 1))
     biased = Net(lambda _, x: x.relu(), norm=nn.LayerNorm(8), heads=nn.Embedding(9, 6))  # as wide as the map
     turn = Net(lambda _, x: x.permute(0, 2, 3, 1))
     turning = type("Turning", (nn.LayerNorm,), {"forward": lambda _, x: x.movedim(1, -1).relu().movedim(-1, 1)})(8)
-    for layer, x in (
-        (own, normal(60, 1, 16, 16)),
-        (turning, normal(60, 1, 16, 16)),
-        (turn, normal(60, 1, 16, 16)),
-        (biased, IMAGES),
-    ):
+    for layer in (own, turning, turn, inside, biased):
+        x = IMAGES if layer is biased else normal(60, 1, 16, 16)
         net = nn.Sequential(nn.Sequential(nn.Conv2d(1, 8, 2, 2), layer), nn.Flatten(), nn.LazyLinear(K))
         with pytest.raises(ValueError, match=r"which may be .*: pass a function"):
             nc.features(net, batches(x), "0.1")

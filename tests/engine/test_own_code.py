@@ -97,7 +97,7 @@ class Extra(Kept):
 
 extra = lambda *_: Extra()
 scaled = lambda net, x: net.scale
-Scaled, step, mean, flag, norm, late, rare, of_module = (lambda *_, does=does: Kept(does) for does in (
+Scaled, step, mean, flag, norm, late, rare, of_module, of_class = (lambda *_, does=does: Kept(does) for does in (
     scaled,
     lambda net, x: setattr(net, "seen", net.seen + torch.is_grad_enabled()),
     lambda net, x: setattr(net, "mean", net.mean + 1),
@@ -106,6 +106,7 @@ Scaled, step, mean, flag, norm, late, rare, of_module = (lambda *_, does=does: K
     lambda net, x: exec("import tabnanny"),
     lambda net, x: 0.5 if net.draws[0].rand() < 1e-9 else None,
     lambda net, x: 0.5 if torch.rand((), generator=DRAWS) < 1e-9 else None,
+    lambda net, x: setattr(Kept, "calls", getattr(Kept, "calls", 0) + 1),
 ))
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
@@ -239,7 +240,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: network("step"), "encoder.seen follows from what"),
         (lambda: network("mean"), "encoder.mean follows from what"),
         (lambda: network("rare"), "encoder.draws follows from what"),
-        (lambda: network("of_module"), "follows from what a restart would lose"),
+        *((lambda name=name: network(name), "from what a restart would lose") for name in ("of_module", "of_class")),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),

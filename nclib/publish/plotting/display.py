@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -41,18 +42,11 @@ def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
 
 def live() -> Callable[[object], None]:
     """A ``show(value)`` for a loop: each call shows its value in the place of the last one."""
-    from IPython.display import display
+    from IPython.display import DisplayHandle
 
-    handle = None
-
-    def show(value: object) -> None:
-        nonlocal handle
-        if handle:
-            handle.update(value)
-        else:
-            handle = display(value, display_id=True)
-
-    return show
+    handle = DisplayHandle()
+    calls = itertools.chain([handle.display], itertools.repeat(handle.update))
+    return lambda value: next(calls)(value)
 
 
 def prose(text: str) -> Markdown:

@@ -144,7 +144,7 @@ def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
 
     Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
     """
+    from sklearn.metrics.pairwise import cosine_similarity
+
     vectors = np.asarray(vectors, dtype=float)
-    vectors = vectors - vectors.mean(axis=0) * centred
-    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return directions @ directions.T
+    return cosine_similarity(vectors - vectors.mean(axis=0) * centred)
