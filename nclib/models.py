@@ -215,9 +215,8 @@ def _initialise(module: nn.Module, seed: int) -> None:
 def _fix_at_etf(classifier: nn.Linear, seed: int) -> None:
     """Turn the classifier into a simplex ETF of random orientation that is not trained."""
     num_classes, dim = classifier.weight.shape
-    generator = torch.Generator().manual_seed(seed)
-    rotation = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
-    fixed = (simplex_etf(num_classes, dim) @ rotation).to(classifier.weight.dtype)
+    drawn = torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    fixed = (simplex_etf(num_classes, dim) @ torch.linalg.qr(drawn).Q).to(classifier.weight.dtype)
     classifier.weight = nn.Parameter(fixed, requires_grad=False)
 
 
@@ -272,6 +271,8 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
             module = made(*arguments, **options)
         except Exception as error:  # whatever that code raises
             raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
+    if torch.initial_seed() != seed:
+        raise ConfigError(f"{called} sets the seed of torch, so that all runs would begin alike: leave that to the run")
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
     return module
@@ -355,6 +356,9 @@ def cast(model: Classifier, dtype: torch.dtype) -> Classifier:
     return model._apply(lambda t: t.to(twice if t.is_complex() else dtype if t.is_floating_point() else t.dtype))
 
 
+TRIAL = 271_828  # a seed that nobody sets
+
+
 def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> None:
     """Build a network with a user's cell, or a user's network, and put two images through it, so that what does not fit
     is refused before anything is trained. Nothing happens where all code is ours.
@@ -378,7 +382,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     quiet = warnings.catch_warnings(action="ignore")  # of solves at moved parameters
     with quiet, forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-        model, again = (cast(build_model(cfg, num_classes, image[0]), torch.float32) for _ in range(2))
+        model, again = (cast(build_model(cfg, num_classes, image[0], TRIAL), torch.float32) for _ in range(2))
         whole = cfg.kind == "network"
         tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
         one, two = ({t.untyped_storage().data_ptr() for t in own if t.layout == torch.strided} for own in tensors)
@@ -395,7 +399,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
-            if whole and not _is_whole(model, _own(cfg, 0, num_classes, image[0], width=cfg.width), x):
+            if whole and not _is_whole(model, _own(cfg, 3 * TRIAL, num_classes, image[0], width=cfg.width), x):
                 raise ConfigError(f"{name} does not return what {model.last!r}, its last Linear, gives, the logits")
             _check_state(model, again, name, images)
             if not whole and (odd := _is_no_map(part, x, cfg.kind == "deq")):

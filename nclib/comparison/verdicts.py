@@ -39,10 +39,8 @@ class Interval(NamedTuple):
 
     significant = property(lambda self: bool(abs(self.mean) > self.half), doc="Whether 0 lies outside.")
 
-    @property
-    def side(self) -> str:
-        """ "higher" or "lower" where it is significant, else ""."""
-        return ("higher" if self.mean > 0 else "lower") if self.significant else ""
+    # "higher" or "lower" where it is significant, else ""
+    side = property(lambda self: ("higher" if self.mean > 0 else "lower") if self.significant else "")
 
     @property
     def varies(self) -> bool:

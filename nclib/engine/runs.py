@@ -113,7 +113,8 @@ def ensure_runs(
     Notes
     -----
     Threads of one process take turns with runs. A network of your own that draws, as with dropout, draws from the
-    random state of the process: draw nothing from it meanwhile in another thread, or train in processes.
+    random state of the process. So draw nothing from that in another thread meanwhile, and import no module of your own
+    there while networks are built; or train in processes.
 
     Examples
     --------

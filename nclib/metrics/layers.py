@@ -57,7 +57,7 @@ def blocks_of(model: nn.Module) -> list[str]:
         runs = isinstance(parent, nn.Sequential)
         goes_on = False  # whether the block that was found last is a run of single layers
         for name, child in children:
-            single = _is_single(child)
+            single = _is_single(child) and not is_deq(child)  # whose cell may be a function
             goes_on &= single and not _has_weight(child)
             # an equilibrium layer is measured at its equilibrium
             whole = single or type(parent) in _CONTAINERS or is_deq(child)

@@ -46,9 +46,9 @@ def features_last(x: Tensor, layer: nn.Module, network: nn.Module, entered: bool
             return None
         if first != last:
             chance = last and part is not layer and x.ndim > 3 and not gives[1]
-            chance |= first and x.ndim == 3 and x.shape[1] == x.shape[2]  # channels may have been put on either axis
-            if x.ndim > 3 and x.shape[1] == x.shape[-1]:  # it may have turned them
-                chance |= any(map(_is_own if last or part is not layer else _may_turn, layer.modules()))
+            if x.shape[1] == x.shape[-1]:  # which may have been turned
+                turns = _is_own if x.ndim > 3 and (last or part is not layer) else _may_turn
+                chance |= (first and x.ndim == 3) or any(map(turns, layer.modules() if x.ndim > 3 else [layer]))
             return last if before in (None, last) and not chance else None
         if first:
             return None if part is layer or x.ndim == 3 else before

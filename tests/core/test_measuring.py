@@ -417,6 +417,7 @@ def test_an_equilibrium_is_read_where_states_on_the_way_are_returned_too(gradien
     cell = Net(lambda net, z, x: state(torch.tanh((z[1] if two else z) / 2 + x)))
     parts = {"deq": nc.DEQ(cell, solver, gradient, state, return_solution=whole), "head": nn.Linear(6, K)}
     wrapper = type("Wrapper", (nn.Module,), {"__getattr__": lambda self, name: getattr(parts["deq"], name)})
+    assert layers.blocks_of(nn.Sequential(nn.Linear(6, 6), nc.DEQ(torch.tanh))) == ["0", "1"]
     assert layers.is_deq(parts["deq"]) and not layers.is_deq(wrapper())
     for at in ([1, 2], None):
         net = Net(lambda net, x, at=at: net.head(next(hooks.tensors(net.deq(2 * x, at=at)))), **parts)

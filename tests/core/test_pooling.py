@@ -59,8 +59,9 @@ def test_a_map_as_high_as_its_channels_is_read_by_the_nearest_block_that_shows_i
     own = Net(lambda net, x: F.conv2d(x, net.weight), weight=nn.Parameter(torch.ones(8, 1, 7, 3)))
     tokens = nn.Sequential(nn.Conv2d(1, 40, 2, 2), nn.Flatten(2))  # (B, 40, 48), where another has (B, 40, 40)
     turned = Net(lambda net, x: net.a(x).mT, a=nn.Linear(12, 7))
+    same, rows = Net(lambda net, x: net.a(x).mT, a=nn.Linear(12, 16)), IMAGES[:, 0]
     branches = Net(lambda net, x: torch.cat([net.a(x)] * 2, 1), a=nn.Conv2d(1, 12, 1))
-    for layer, x in ((own, IMAGES), (tokens, IMAGES[..., :10]), (turned, IMAGES[:, 0]), (branches, IMAGES)):
+    for layer, x in ((own, IMAGES), (tokens, IMAGES[..., :10]), (turned, rows), (same, rows), (branches, IMAGES)):
         net = Net(lambda net, x: net.head(net.layer(x).flatten(1)[:, :10]), layer=layer, head=nn.Linear(10, K))
         with pytest.raises(ValueError, match=r"which may be .*: pass a function"):
             nc.features(net, batches(x), "layer")

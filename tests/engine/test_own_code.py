@@ -137,6 +137,7 @@ class Drawn(Cell):
     def forward(self, z, x):
         return super().forward(z, x) * np.random.uniform(0.9, 1) * DRAWN
 
+seeds = lambda *_: torch.manual_seed(0) and Kept()
 headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 8)
 """
 
@@ -248,6 +249,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("Noisy"), "Noisy is another map at each call, as with noise"),
         (lambda: cell("Live"), "cell.norm is a live BatchNorm2d.*in eval mode$"),
         (lambda: network("elsewhere"), "elsewhere returns what it has returned before: make it anew"),
+        (lambda: network("seeds"), "sets the seed of torch, so that all runs would begin alike"),
         (lambda: network("headless"), "does not end in a torch.nn.Linear"),
     ],
 )
