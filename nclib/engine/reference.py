@@ -1,5 +1,6 @@
 """Reference results: small, tracked extracts of finished runs, read where the runs themselves are not."""
 
+import contextlib
 import functools
 import io
 import json
@@ -52,8 +53,7 @@ class ReferenceStore:
     def open(self, run: str) -> StoredRun:
         """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
         there, or has not the options that its name stands for."""
-        folder = self._index().get(run)
-        if folder is None:
+        if (folder := self._index().get(run)) is None:
             raise CorruptRun(f"run {run} is not among the reference results")
         record = _runs(folder)[run]
         if not run.endswith(f"-{digest(record['config'])}"):
@@ -151,8 +151,10 @@ def _missed(run: StoredRun) -> dict[str, np.ndarray]:
 
 
 def reference_store() -> ReferenceStore:
-    """The tracked reference results (`paths.reference`)."""
-    return ReferenceStore(paths.reference())
+    """The tracked reference results (`paths.reference`); an empty store outside a clone."""
+    with contextlib.suppress(FileNotFoundError):
+        return ReferenceStore(paths.reference())
+    return ReferenceStore(paths.results() / "reference")
 
 
 def finished(runs: Iterable[str]) -> list[str]:

@@ -32,9 +32,7 @@ def root() -> Path:
         outside one. It never falls back to the working directory: results would land wherever a command happened to
         be typed.
     """
-    if (override := _override("NCLIB_ROOT")) is not None:
-        return override
-    found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
+    found = _override("NCLIB_ROOT") or _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
     if found is None:
         raise FileNotFoundError(f"no nclib project at or above {Path.cwd()}: go to a clone, or set NCLIB_ROOT to one")
     return found

@@ -77,9 +77,7 @@ class Turn(nn.Module):
 keyed = lambda *sizes, **options: torch.compile(nn.Sequential(Turn(), small(*sizes, **options)), backend="eager")
 slow = nc.DEQ(lambda z, x: 0.99 * z + 0.01 * x, nc.FixedPointIteration(max_steps=2), z0="zeros", return_solution=False)
 unsolved = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), slow, nn.Linear(8, 10))
-
 softmax = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
-
 bounded = lambda num_classes, _: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.Hardtanh(-10, 10))
 
 class Kept(nn.Sequential):
