@@ -73,7 +73,6 @@ class Turn(nn.Module):
         self.by, self.order = nn.Parameter(1j * torch.ones(1)), nn.Parameter(torch.arange(1), requires_grad=False)
         self.register_buffer("drawn", torch.polar(torch.ones(1), torch.rand(1)), persistent=False)
     forward = lambda self, x: (x * self.by * self.drawn).imag
-
 keyed = lambda *sizes, **options: torch.compile(nn.Sequential(Turn(), small(*sizes, **options)), backend="eager")
 slow = nc.DEQ(lambda z, x: 0.99 * z + 0.01 * x, nc.FixedPointIteration(max_steps=2), z0="zeros", return_solution=False)
 unsolved = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 8), slow, nn.Linear(8, 10))
@@ -126,7 +125,6 @@ class Versioned(Kept):
         super()._load_from_state_dict(state, prefix, metadata, *more)
 
 versioned = lambda *_: Versioned()
-
 class Drawn(Cell):
     def __init__(self, channels):
         super().__init__(channels)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from nclib.engine.reference import reference_store
 from nclib.system import other_parameters, paths
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,9 @@ def test_overrides_are_absolute_and_each_moves_one_root(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NCLIB_RESULTS", "out")
     assert paths.results() == tmp_path / "out" and paths.runs() == tmp_path / "out" / "runs"
+    with monkeypatch.context() as outside:
+        outside.setattr(paths, "_project_above", lambda _: None)
+        assert reference_store().ids() == []
     assert paths.reference() == PROJECT / "results" / "reference"
     assert paths.data() == PROJECT / "data"
     monkeypatch.setenv("NCLIB_DATA", "~/images")
