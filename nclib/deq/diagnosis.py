@@ -197,8 +197,8 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         (z, closer), first = rows.search(tight, loose), rows.f(start)
         step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
         grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
-        exists = (residual <= tol) & ~grown & ((_apart(loose, z) <= MOVED) | (closer <= tight))
-        off = _apart(own.value, z)[exists & own.converged]
+        exists = (residual <= tol) & ~grown & ((_apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
+        off = _apart(own.value, z, EPSILON)[exists & own.converged]
         found["fixed_point"] = _fixed_point(residual <= tol, exists, own.converged, max(off.tolist(), default=0.0))
         why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
     if len(kept):

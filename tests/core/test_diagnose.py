@@ -139,11 +139,13 @@ class Normed(nn.Module):
         return torch.tanh(0.3 * self.linear(z) + x)
 
 
+ZERO = torch.cat([X, 0 * X[:1]])
 HEALTHY = {
     "weight_norm": (lambda: nc.DEQ(Normed(), nc.Anderson()), X),
     "linear": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x), X),
     "tanh": (lambda: nc.DEQ(TanhCell(dtype=torch.float32), nc.Anderson()), X.float()),
     "images": (lambda: nc.DEQ(ConvCell(), nc.Broyden(1e-3)), random(3, 8, 6, 6, dtype=torch.float32)),
+    "zero": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.7 * z.roll(1, 1) + x), nc.Anderson(), z0=torch.ones_like), ZERO),
     "one row": (lambda: nc.DEQ(TanhCell()), X[:1]),
     "half": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x, nc.Anderson(1e-2)), X.bfloat16()),
     "at zero": (lambda: nc.DEQ(lambda z, x: 0.5 * torch.tanh(z) + x), torch.zeros(3, 2)),

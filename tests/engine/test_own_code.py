@@ -44,7 +44,6 @@ class Cell(nn.Module):
         self.inner = lambda z: self.norm(self.conv(z))
     def forward(self, z, x):
         return torch.relu(x + HALF * self.inner(z.float()))
-
 class Grouped(Cell):
     def __init__(self, channels, groups):
         super().__init__(channels)
@@ -91,7 +90,6 @@ class Kept(nn.Sequential):
 
 class Extra(Kept):
     get_extra_state = lambda self: 1
-
 extra = lambda *_: Extra()
 scaled = lambda net, x: net.scale
 Scaled, step, mean, flag, norm, late, rare, of_module, of_class = (lambda *_, does=does: Kept(does) for does in (
