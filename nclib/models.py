@@ -19,7 +19,6 @@ import inspect
 import io
 import pickle
 import random
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,7 +37,7 @@ from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
 from nclib.solver import Solution
-from nclib.system import own_code
+from nclib.system import compiled, own_code
 from nclib.system.files import sha256
 
 
@@ -257,8 +256,7 @@ def seed_all(seed: int) -> None:
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
-    if "torch._dynamo" in sys.modules:  # it gives code up that the session has compiled too often
-        torch.compiler.reset()
+    compiled.forget()  # what the session has compiled before changes nothing
     seed_all(0)  # what is drawn where the code is imported is the same for all runs
     with own_code.imported(cfg.own_code, cfg.source) as made:
         taken = inspect.signature(made).parameters
@@ -468,7 +466,8 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
             logits[1].sum().backward()
         grads = [parameter.grad.to_dense().flatten() for parameter in one.parameters() if parameter.grad is not None]
         found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
-        seen.append({name: _written(value) for name, value in found.items()} | _tensors(one) | _kept(one))
+        kept = _tensors(one) | _kept(one) if one is model else {}  # of the other only what it gives is compared
+        seen.append({name: _written(value) for name, value in found.items()} | kept)
     if odd := _differ(seen[0], seen[1]):
         raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer, and {_DRAW}")
     if _differ(seen[1], {name: seen[2][name] for name in found}):

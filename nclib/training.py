@@ -276,9 +276,8 @@ class _Trainer:
             out = f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
             raise self._diverged(f"in epoch {epoch} at rate {rate:g} the loss was {overall['loss']:g}, {out}")
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
-            said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps "
-            more = "(of gradient method 'reversible' fewer steps)"
-            warnings.warn(said + more, BackwardNotConverged, stacklevel=3)
+            said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps"
+            warnings.warn(f"{said} (of gradient method 'reversible' fewer steps)", BackwardNotConverged, stacklevel=3)
         if (failed := overall.get("not_converged", 0.0)) > 0.5 and epoch == train.epochs:
             said = f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance"
             warnings.warn(f"{said}; allow more steps, or make the cell contract more", RuntimeWarning, stacklevel=3)

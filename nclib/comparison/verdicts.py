@@ -31,15 +31,20 @@ class Interval(NamedTuple):
     mean : NaN for no value
     half : NaN for fewer than two
     n : how many values
+
+    Attributes
+    ----------
+    significant : whether 0 lies outside
+    side : "higher" or "lower" where it is significant, else ""
+    columns : what tables show of it: mean, half, detectable, n
     """
 
     mean: float
     half: float
     n: int
 
-    significant = property(lambda self: bool(abs(self.mean) > self.half), doc="Whether 0 lies outside.")
+    significant = property(lambda self: bool(abs(self.mean) > self.half))
 
-    # "higher" or "lower" where it is significant, else ""
     side = property(lambda self: ("higher" if self.mean > 0 else "lower") if self.significant else "")
 
     @property
@@ -54,7 +59,7 @@ class Interval(NamedTuple):
         cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
         return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
 
-    columns = property(lambda self: (self.mean, self.half, self.detectable, self.n), doc="What tables show of it.")
+    columns = property(lambda self: (self.mean, self.half, self.detectable, self.n))
 
     def ends(self, level: float = LEVEL) -> tuple[float, float]:
         """Lower and upper end of the t-interval of this level."""

@@ -1,9 +1,8 @@
 """The Jacobian at a point: products with it, its spectral radius and its size, and the Jacobian of every row."""
 
 import math
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from nclib.deq.cell import State, flat_rows, packed, vjp
 from nclib.methods import is_whole
 from nclib.solver import evaluate_cell
+from nclib.system import compiled
 
 Point = TypeVar("Point", bound=State)
 
@@ -21,8 +21,7 @@ def _recording() -> Iterator[None]:
     """Gradients are recorded, and compiled code runs eager, whose backward pass could not be repeated."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
-    stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    with torch.enable_grad(), stance:
+    with torch.enable_grad(), compiled.eager():
         yield
 
 

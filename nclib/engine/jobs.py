@@ -109,7 +109,7 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
 def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
-    with contextlib.ExitStack() as after:
+    with training.ONE_AT_A_TIME, contextlib.ExitStack() as after:  # of other threads of a worker, too
         after.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(threads())
         yield
@@ -134,8 +134,7 @@ def attempt(
     try:
         if not Path(root).is_dir():
             raise RuntimeError("a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share")
-        with training.ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
-            train_run(config, RunStore(root), device, progress, log)
+        train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -72,10 +72,7 @@ class StoredRun:
     names: tuple[str, ...]
     read: Callable[[str], Any]
 
-    @property
-    def tables(self) -> dict[str, pd.DataFrame]:
-        return {name.removesuffix(".csv"): self.read(name) for name in self.names if name.endswith(".csv")}
-
+    tables = property(lambda self: {n.removesuffix(".csv"): self.read(n) for n in self.names if n.endswith(".csv")})
     history = property(lambda self: self.read("history.csv"))
     arrays = property(lambda self: self.read("arrays.npz"))
     provenance = property(lambda self: self.read("provenance.json"))

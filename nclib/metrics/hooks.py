@@ -1,11 +1,10 @@
 """A network read while it runs over a loader, by forward hooks on its layers; it is left as it was."""
 
 import math
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from nclib.metrics.layers import Layers, Pool, is_deq, module_named, modules_of, pools_of
 from nclib.metrics.pooling import features_last, vectors
+from nclib.system import compiled
 
 
 class Reader:
@@ -360,9 +360,7 @@ def _forward(model: nn.Module, inputs: Any) -> Any:
     def moved(x: Any) -> Any:
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x
 
-    # Compiled parts call no hooks, or guess that there are none. Nothing is compiled before Dynamo is imported.
-    stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    with torch.no_grad(), stance:
+    with torch.no_grad(), compiled.eager():
         args, named = _arguments(inputs)
         return model(*map(moved, args), **{name: moved(x) for name, x in named.items()})
 

@@ -21,7 +21,6 @@ from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.system import other_parameters, own_code, paths
-from nclib.system.other_parameters import SET_BY_THE_COMMAND
 from nclib.system.terminal import duration, progress_bar, short
 
 DRAWN_AS_FAR_AS_THERE = dict(experiments.told("DRAWN_AS_FAR_AS_THERE"))
@@ -84,8 +83,8 @@ def reproduce(
     with environment():
         tasks = prepare(chosen(names), profile, overrides, train)
         configs = {run: config for task in tasks for run, config in task.needed.items()}
-        injected = {name: value for task in tasks for name, value in task.values.items()}
-        others = {name: injected[name] for name in injected if name not in SET_BY_THE_COMMAND}
+        own = other_parameters.SET_BY_THE_COMMAND
+        others = {name: value for task in tasks for name, value in task.values.items() if name not in own}
         os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
         plan = runs.plan(list(configs.values())).set_index("run_id")
         stored = plan["state"] == "stored"
