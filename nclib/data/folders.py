@@ -91,9 +91,9 @@ def _scan(folder: Path) -> _Tree:
         for split in SPLITS
     }
     names = sorted(tree["train"].keys() | tree["test"].keys())
-    faults = [f"{split}/{name} has no files" for name in names for split in SPLITS if not tree[split].get(name)]
-    if faults or len(names) < 2:
-        raise DataError(f"{folder} has not the same two or more classes in train/ and test/. {shape}; {faults[:5]}")
+    bad = [f"; {split}/{name} has no files" for name in names for split in SPLITS if not tree[split].get(name)]
+    if bad or len(names) < 2:
+        raise DataError(f"{folder} has not the same two or more classes in train/ and test/. {shape}{''.join(bad[:5])}")
     return tree
 
 
