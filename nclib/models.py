@@ -453,6 +453,7 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
     anew, must give the same logits and gradient, and the same network must keep the same numbers. The parameters are
     moved, as a head may be zero at first."""
     _move(model)
+    again.eval()(images)  # with another random state than the seeded calls: what is drawn at the first call is another
     state, seen = deepcopy(model.state_dict()), []
     if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
         raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
