@@ -453,14 +453,13 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
     anew, must give the same logits and gradient, and the same network must keep the same numbers. The parameters are
     moved, as a head may be zero at first."""
     _move(model)
-    again.eval()(images)  # with another random state than the seeded calls: what is drawn at the first call is another
     state, seen = deepcopy(model.state_dict()), []
     if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
         raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
-    for one in (model, model, again):
+    for one, seed in ((again, 1), (model, 0), (model, 0), (again, 0)):  # what a first call draws and keeps is another
         one.load_state_dict(state)
         one.zero_grad()
-        seed_all(0)
+        seed_all(seed)
         logits = [one.eval()(images).logits]
         with torch.enable_grad():
             logits.append(one.train()(images).logits)
@@ -469,10 +468,10 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
         found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
         kept = _tensors(one) | _kept(one) if one is model else {}  # of the other only what it gives is compared
         seen.append({name: _written(value) for name, value in found.items()} | kept)
-    if odd := _differ(seen[0], seen[1]):
+    if odd := _differ(seen[1], seen[2]):
         raise ConfigError(f"{name}: {odd} follows from what a restart would lose: use register_buffer, and {_DRAW}")
-    if _differ(seen[1], {name: seen[2][name] for name in found}):
-        raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}")
+    if _differ(seen[2], {name: seen[3][name] for name in found}):
+        raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}, in its constructor")
 
 
 def _tensors(model: Classifier) -> dict[str, str]:

@@ -48,7 +48,6 @@ class Grouped(Cell):
     def __init__(self, channels, groups):
         super().__init__(channels)
         self.norm = nn.GroupNorm(groups, channels)
-
 class Narrow(Cell):
     def forward(self, z, x):
         return super().forward(z, x)[:, :2]
@@ -56,7 +55,6 @@ class Narrow(Cell):
 class Plain(nn.Module):
     __init__ = lambda self, channels: super(Plain, self).__init__()
     forward = lambda self, z, x: torch.tanh(0.5 * z + x)
-
 class Raises(Cell):
     def forward(self, z, x):
         raise KeyError("weight")
@@ -87,7 +85,6 @@ class Kept(nn.Sequential):
     def forward(self, x):
         factor = self.does(self, x) if self.training or self.does is scaled else None
         return super().forward(self.scale * x) * (1 if factor is None else factor)
-
 class Extra(Kept):
     get_extra_state = lambda self: 1
 extra = lambda *_: Extra()
@@ -103,6 +100,10 @@ Scaled, step, mean, flag, norm, late, rare, of_module, of_class = (lambda *_, do
     lambda net, x: 0.5 if torch.rand((), generator=DRAWS) < 1e-9 else None,
     lambda net, x: setattr(Kept, "calls", getattr(Kept, "calls", 0) + 1),
 ))
+class Once(nn.Module):
+    forward = lambda self, x: x * vars(self).setdefault("drawn", torch.rand(())) if self.training else x
+first = lambda *_: nn.Sequential(Once(), nn.Flatten(), nn.Linear(64, 10))
+First = lambda channels: setattr(made := Cell(channels), "inner", Once()) or made
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
 by = lambda factor: lambda z: factor * z
@@ -138,6 +139,8 @@ headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
+CHANGED = ("softmax", "bounded", "Scaled", "norm")  # networks that alter what their last Linear gives
+KEPT = {"step": "seen", "mean": "mean", "rare": "draws"}  # networks, and where they keep what a restart would lose
 
 
 @pytest.fixture
@@ -227,14 +230,11 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("chance"), "chance is another with the same seed and weights: draw from PyTorch's own random"),
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
-        (lambda: network("softmax"), "does not return what '1', its last Linear, gives"),
-        (lambda: network("bounded"), "does not return what '1', its last Linear, gives"),
-        (lambda: network("Scaled"), "does not return what '1', its last Linear, gives"),
-        (lambda: network("norm"), "does not return what '1', its last Linear, gives"),
+        *((lambda name=name: network(name), "does not return what '1', its last Linear, gives") for name in CHANGED),
         (lambda: network("flag"), "its output follows from what .*: use register_buffer"),
-        (lambda: network("step"), "encoder.seen follows from what"),
-        (lambda: network("mean"), "encoder.mean follows from what"),
-        (lambda: network("rare"), "encoder.draws follows from what"),
+        (lambda: network("first"), "first is another with the same seed and weights: .*, in its constructor"),
+        (lambda: cell("First"), "First is another with the same seed and weights: .*, in its constructor"),
+        *((lambda name=name: network(name), f"encoder.{key} follows from what") for name, key in KEPT.items()),
         *((lambda name=name: network(name), "from what a restart would lose") for name in ("of_module", "of_class")),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
