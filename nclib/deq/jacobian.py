@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nclib.deq.cell import State, flat_rows, packed, vjp
 from nclib.methods import is_whole
-from nclib.solver import evaluate_cell
+from nclib.solver import evaluate_cell, own_weights
 from nclib.system import compiled
 
 Point = TypeVar("Point", bound=State)
@@ -91,7 +91,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
         found = found[0] if isinstance(found, tuple) and not isinstance(found[-1], Tensor) else found
         return torch.cat([flat_rows(part) for part in found], 1) if isinstance(found, tuple) else found
 
-    with _recording(), torch.no_grad():
+    with _recording(), torch.no_grad(), own_weights():
         one = value(*(t[:1].detach() for t in (x, *rows)))
     size = math.prod(one.shape[1:])
     many, *others = (t.detach().repeat_interleave(size, 0) for t in (x, *rows))

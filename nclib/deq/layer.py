@@ -13,7 +13,7 @@ from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live,
 from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled, autocast_of
 from nclib.deq.steps import Reverse, reversible, unroll
 from nclib.methods import Solver, check_solver, is_whole, paper_solver
-from nclib.solver import HALF, Solution, check_rows, solve
+from nclib.solver import HALF, Solution, check_rows, own_weights, solve
 
 OnFailure = Literal["warn", "raise", "ignore"]
 Yes = Literal[True]
@@ -262,7 +262,7 @@ class DEQ(nn.Module, Generic[Returned]):
             self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol, failed))
         if apart and not (self.told & {"rows"} or self.allow_live or self.on_failure == "ignore"):
             self.told.add("rows")  # once: one more evaluation, of all rows
-            with torch.no_grad():
+            with torch.no_grad(), own_weights():
                 beside = residuals(solution.value, cell(solution.value, *held), parts).amax(1)[solution.converged]
             self._tell(ForwardNotConverged, lambda: _mixed(beside, solver.tol))
         if not torch.is_grad_enabled():

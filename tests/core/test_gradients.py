@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd import gradcheck
 from torch.utils.checkpoint import checkpoint
 
-from nclib.deq import DEQ, BackwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled
+from nclib.deq import DEQ, BackwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled, row_jacobians
 from nclib.solver import Broyden, FixedPointIteration
 
 
@@ -329,12 +329,15 @@ def test_parametrised_weights_that_are_cached_have_their_gradient(rule, module):
 
     torch.manual_seed(0)
     cell, x = Cell(), random(3, 4)
-    layer = with_rule(cell if module else cell.forward, EXACT[2], rule)
+    layer, new = (with_rule(cell if module else cell.forward, EXACT[2], rule) for _ in range(2))
     wanted = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
+    with nn.utils.parametrize.cached():
+        row_jacobians(lambda x: cell(x, x), x)
+        assert cell(x, x).requires_grad, "at its first evaluation, which records nothing, neither"
     with nn.utils.parametrize.cached():
         with torch.no_grad():
             layer(x)  # leaves nothing in the cache
-        got = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()), retain_graph=True)
+        got = torch.autograd.grad(new(x)[0].sum(), list(cell.parameters()), retain_graph=True)
         own = torch.autograd.grad(cell(x, x).sum(), list(cell.parameters()))
     assert all(g.abs().sum() > 0 for g in own)
     assert all(torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, wanted, strict=True))

@@ -51,7 +51,6 @@ class Grouped(Cell):
 class Narrow(Cell):
     def forward(self, z, x):
         return super().forward(z, x)[:, :2]
-
 class Plain(nn.Module):
     __init__ = lambda self, channels: super(Plain, self).__init__()
     forward = lambda self, z, x: torch.tanh(0.5 * z + x)
@@ -63,7 +62,6 @@ def small(num_classes, in_channels, width):
     body = nn.Conv2d(in_channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
     head = nn.Linear(width, num_classes)
     return nn.Sequential(*body, nn.Flatten(), head)
-
 class Turn(nn.Module):
     def __init__(self):
         super().__init__()
@@ -115,7 +113,6 @@ Live = lambda channels: setattr(made := Cell(channels), "norm", nn.BatchNorm2d(c
 class Centred(Cell):
     def forward(self, z, x):
         return super().forward(z - z.mean(0) if self.training else z, x)
-
 class Versioned(Kept):
     _version = 2
     def _load_from_state_dict(self, state, prefix, metadata, *more):
