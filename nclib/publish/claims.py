@@ -148,6 +148,4 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 def _signed(value: float | None, unit: str = "") -> str:
     """Three digits; what rounding leaves of a 0 is shown as 0."""
-    if value is None or pd.isna(value):
-        return ""
-    return f"{value if abs(value) > 1e-12 else 0.0:+.3g}{unit}"
+    return "" if value is None or pd.isna(value) else f"{value if abs(value) > 1e-12 else 0.0:+.3g}{unit}"

@@ -7,7 +7,6 @@ network is built; reading a stored run that names code builds none.
 import builtins
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import os
 import sys
@@ -15,15 +14,17 @@ import threading
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
-from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nclib.system import plugins
+from nclib.system import STARTED, plugins
+from nclib.system.files import sha256
 
-_installed: dict[str, str] = {}
-"""Digest of the source of each installed module as it was imported here."""
+_once: dict[Path, str] = {}
+"""Digests of the files that are imported once, as they were then; of one that the session may have imported before it
+changed, "".
+"""
 
 
 class OwnCodeError(ValueError):
@@ -59,8 +60,8 @@ def digest(name: str) -> str:
     >>> len(digest("nclib.models:ResidualCell"))
     16
     """
-    found = {module: hashlib.sha256(place.read_bytes()).hexdigest() for module, place in _places(name).items()}
-    return hashlib.sha256("\n".join(map(" ".join, found.items())).encode()).hexdigest()[:16]
+    found = {module: sha256(place.read_bytes()) for module, place in _places(name).items()}
+    return sha256("\n".join(map(" ".join, found.items())).encode())[:16]
 
 
 def files(name: str) -> dict[str, bytes]:
@@ -96,7 +97,7 @@ def _imported(module: str, top: Path) -> dict[str, Path]:
             found[name] = place
             waiting += _imports(place.read_bytes(), name if place.stem == "__init__" else above)
         elif place and place.stem == "__init__":  # of a package that may list any of its modules
-            waiting += [f"{above}.{each.stem}" for each in place.parent.glob("*.py") if each.stem != "__init__"]
+            waiting += [f"{above}.{p.stem}" for p in place.parent.iterdir() if p.suffix in ("", ".py") and p != place]
     return dict(sorted(found.items()))
 
 
@@ -138,9 +139,12 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
         said = f"the source of {name} is not the one this run is to be made with; configure it anew"
         raise OwnCodeError(f"{said}, or put back the code.*.py that a finished run keeps in its folder")
     places = _places(name)
-    if _stays(places[module]) and _installed.setdefault(module, now) != now:
-        raise OwnCodeError(f"{name} is installed, and its source has changed: start Python anew")
-    for place in filterfalse(_stays, places.values()):
+    for each, place in places.items():
+        if _stays(place):
+            read, late = sha256(place.read_bytes()), each in sys.modules and place.stat().st_ctime > STARTED
+            if _once.setdefault(place, "" if late else read) != read:
+                raise OwnCodeError(f"{place}, which is imported once, has changed: start Python anew")
+            continue
         if b"torch.library" in place.read_bytes():
             raise OwnCodeError(f"{place} makes an operator, which torch.library does once: have that part installed")
         # cached bytes follow their source by size and whole seconds

@@ -46,8 +46,7 @@ def test_significant_is_zero_outside():
 @pytest.mark.parametrize("n", [3, 5])
 def test_a_detectable_difference_is_found_in_80_percent_of_the_cases(n):
     half = stats.t.ppf(0.975, n - 1) * 2.0 / math.sqrt(n)  # of values with standard deviation 2
-    least = Interval(0.0, half, n).detectable
-    draws = np.random.default_rng(n).normal(least, 2.0, size=(20_000, n))
+    draws = np.random.default_rng(n).normal(Interval(0.0, half, n).detectable, 2.0, size=(20_000, n))
     found = np.abs(draws.mean(1)) > stats.t.ppf(0.975, n - 1) * draws.std(1, ddof=1) / math.sqrt(n)
     assert found.mean() == pytest.approx(0.8, abs=0.015)
     few, same = Interval(0.0, half, 2), Interval(-0.5, 1e-17, n)

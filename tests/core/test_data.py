@@ -86,8 +86,7 @@ def test_folder_gives_back_the_pixels_in_the_order_of_names(tmp_path):
 
 def test_fingerprint_is_of_the_content_alone(tmp_path):
     images = colours()
-    first = tree(tmp_path / "pets", images)
-    name = data.resolve_dataset(f"folder:{first}")
+    name = data.resolve_dataset(f"folder:{tree(tmp_path / 'pets', images)}")
     again = tree(tmp_path / "elsewhere" / "pets", dict(reversed(images.items())))
     for path in again.rglob("*.png"):
         os.utime(path, (1, 1))

@@ -141,8 +141,7 @@ def test_rows_of_the_backward_solve_leave_the_work():
 
     x = torch.cat((torch.full((12, 1), 0.01), torch.full((4, 1), 0.9)))
     x = torch.cat((x, random(16, 3, dtype=torch.float32)), 1).double().requires_grad_()
-    layer = DEQ(cell, FixedPointIteration(1e-12, 1000))
-    z, _ = layer(x)
+    z, _ = DEQ(cell, FixedPointIteration(1e-12, 1000))(x)
     sizes.clear()
     (got,) = torch.autograd.grad(z.sum(), x)
     assert sizes == [16, 4, 2, 1]

@@ -54,8 +54,7 @@ def test_the_reference_table_of_nc2():
 
 @pytest.mark.parametrize(("num_classes", "printed"), [(10, 0.667), (100, 0.899)])
 def test_the_printed_constant_gives_a_perfect_etf_a_distance(num_classes, printed):
-    v = simplex_etf(num_classes, num_classes)
-    m = class_moments(v, torch.arange(num_classes), num_classes)
+    m = class_moments(simplex_etf(num_classes, num_classes), torch.arange(num_classes), num_classes)
     assert metrics.paper_eq13_uncentred_printed_constant(m) == pytest.approx(printed, abs=6e-4)
     ideal = ideal_values(num_classes)["paper_eq13_uncentred_printed_constant"]
     assert metrics.paper_eq13_uncentred_printed_constant(m) == pytest.approx(ideal.value, abs=1e-12)
@@ -427,8 +426,7 @@ def test_values_are_floats_within_their_ranges(seed, weighting):
 
 def test_nc4_takes_the_bias_into_account_and_ties_are_no_mismatch():
     h = torch.tensor([[0.0], [1.0], [0.0], [1.0]])
-    labels = torch.tensor([0, 1, 0, 1])
-    m = class_moments(h, labels, 2)
+    m = class_moments(h, torch.tensor([0, 1, 0, 1]), 2)
     logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     assert metrics.nc4_ncc_mismatch(h, logits, m) == 0.0
     assert metrics.nc4_ncc_mismatch(h, logits + torch.tensor([5.0, 0.0]), m) == 0.5

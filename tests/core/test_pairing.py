@@ -79,8 +79,7 @@ def test_a_phase_may_be_described_where_a_protocol_says_so():
 
 
 def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
-    generator = np.random.default_rng(3)
-    spread = generator.normal(0, 1, 8)
+    spread = np.random.default_rng(3).normal(0, 1, 8)
     spread = (spread - spread.mean()) / spread.std(ddof=1)
     half95, half90 = (stats.t.ppf(p, 7) / np.sqrt(8) for p in (0.975, 0.95))
     size = 0.1 / (half95 + half90) * 2 * 0.97  # between both: the 90 % interval fits into 10 %, the 95 % one does not
