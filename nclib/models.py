@@ -447,29 +447,32 @@ def _move(network: nn.Module) -> None:
 
 @own_code.no_imports()
 def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor) -> None:
-    """Refuse what a checkpoint would lose: with the same state_dict and random state, the same network, and one built
-    anew, must give the same logits and gradient, and the same network must keep the same numbers. The parameters are
-    moved, as a head may be zero at first."""
-    _move(model)
-    state, seen = deepcopy(model.state_dict()), []
+    """Refuse what a checkpoint would lose. From the same state_dict and random state a network must give the same, and
+    keep the same, after a call with other images as after one with these; and one built anew must give that. The
+    parameters are moved, as a head may be zero at first."""
+    _move(model.train())
+    state = deepcopy(model.state_dict())
     if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
         raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
-    for one, shift in ((model, 0), (model, 1), (model, 1), (again, 1)):  # a first call may draw, or keep of its images
-        one.load_state_dict(state)
+
+    def called(one: Classifier, shift: int, on: bool) -> dict[str, str]:
+        one.train().load_state_dict(state)  # as runs do, since a network may merge weights for its evaluation
         one.zero_grad()
         seed_all(shift)
-        logits = [one.eval()(images + shift).logits]
-        with torch.enable_grad():
-            logits.append(one.train()(images + shift).logits)
-            logits[1].sum().backward()
-        grads = [parameter.grad.to_dense().flatten() for parameter in one.parameters() if parameter.grad is not None]
-        found = {"its output": torch.stack(logits).detach(), "its gradient": torch.cat(grads)}
-        kept = _tensors(one) | _kept(one) if one is model else {}  # of the other only what it gives is compared
-        seen.append({name: _written(value) for name, value in found.items()} | kept)
-    if odd := _differ(seen[1], seen[2]):
-        raise ConfigError(f"{name}: {odd} follows from what a restart would lose: {_DRAW}")
-    if _differ(seen[2], {name: seen[3][name] for name in found}):
-        raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}")
+        with torch.set_grad_enabled(on):
+            logits = one.train(on)(images + shift).logits
+            if on:
+                logits.sum().backward()
+        given = [logits.detach(), *(learnt.grad for learnt in one.parameters() if learnt.grad is not None)]
+        kept = _tensors(one) | _kept(one) if one is model and shift else {}
+        return {"its output": _written(torch.cat([tensor.to_dense().flatten() for tensor in given]))} | kept
+
+    for on in (True, False):
+        _, two, same, anew = (called(*call, on) for call in ((model, 0), (model, 1), (model, 1), (again, 1)))
+        if odd := _differ(two, same):
+            raise ConfigError(f"{name}: {odd} follows from what a restart would lose: {_DRAW}")
+        if _differ(same, anew):
+            raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}")
 
 
 def _tensors(model: Classifier) -> dict[str, str]:

@@ -100,7 +100,20 @@ class Once(nn.Module):
     forward = lambda self, x: x * vars(self).setdefault("drawn", torch.rand(())) if self.training else x
 class Centre(nn.Module):
     forward = lambda self, x: x - vars(self).setdefault("centre", x.mean(0))
-first, centre = (lambda *_, a=a: nn.Sequential(a(), nn.Flatten(), nn.Linear(64, 10)) for a in (Once, Centre))
+class Before(nn.Module):
+    batch = torch.zeros(1)
+    def forward(self, x):
+        before, self.batch = self.batch, x
+        return x + before.mean() if self.training else x
+class Merges(nn.Linear):
+    train = lambda self, on=True: setattr(self, "merged", None if on else self.merged) or super(Merges, self).train(on)
+    def forward(self, x):
+        merged = 2 * self.weight if self.merged is None else self.merged
+        self.merged = None if self.training else merged
+        return nn.functional.linear(x, merged)
+merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
+ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
+first, before, centre = map(ahead, (Once, Before, Centre))
 First = lambda channels: setattr(made := Cell(channels), "inner", Once()) or made
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
@@ -238,7 +251,10 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         *((lambda name=name: network(name), f"{name} is another with") for name in ("flag", "first", "centre")),
         (lambda: cell("First"), "First is another with the same seed.* register_buffer in the constructor what calls"),
         *((lambda name=name: network(name), f"encoder.{key} follows from what") for name, key in KEPT.items()),
-        *((lambda name=name: network(name), "from what a restart would lose") for name in ("of_module", "of_class")),
+        *(
+            (lambda name=name: network(name), "from what a restart would lose")
+            for name in ("of_module", "of_class", "before")
+        ),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
@@ -271,7 +287,8 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     runs.ensure_runs([network("versioned")])
     of_two = nc.load_run(network("versioned"))
     assert torch.equal(of_two.network("my_cells:versioned").encoder.scale, of_two.weights["encoder.scale"])
-    models.try_own_code(cell("Plain").model, 10, (1, 8, 8))
+    for sound in (cell("Plain"), network("merges")):
+        models.try_own_code(sound.model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     two = frame[frame["model"] != "deq"]
