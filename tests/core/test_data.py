@@ -141,8 +141,7 @@ def test_a_damaged_cache_is_never_read_and_made_again_from_its_folder(tmp_path):
 
 
 def test_folders_in_a_class_count_also_where_they_are_links(tmp_path):
-    images = colours() | {"elsewhere/more/0.png": np.zeros((6, 5, 3), np.uint8)}
-    folder = tree(tmp_path / "pets", images)
+    folder = tree(tmp_path / "pets", colours() | {"elsewhere/more/0.png": np.zeros((6, 5, 3), np.uint8)})
     (folder / "train/cat/linked").symlink_to(folder / "elsewhere")
     assert data.load_dataset(f"folder:{folder}", "train").counts.tolist() == [3, 4]
 

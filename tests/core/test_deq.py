@@ -413,8 +413,7 @@ def test_states_on_the_way_are_those_of_the_trajectory(rows):
 def test_a_loss_on_the_way_has_the_gradient_of_the_rule_at_each_state(rule):
     cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
     inputs, weights = (x, cell.w, cell.u), random(3, 3, 4, seed=7)
-    layer = with_rule(cell, FixedPointIteration(1e-12, 200), rule)
-    states, _ = layer(x, at=[2, 5])
+    states, _ = with_rule(cell, FixedPointIteration(1e-12, 200), rule)(x, at=[2, 5])
     got = torch.autograd.grad(sum((w * z).sum() for w, z in zip(weights, states, strict=True)), inputs)
 
     def iterate(z, count):

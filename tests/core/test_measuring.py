@@ -280,8 +280,7 @@ def test_a_classifier_of_the_last_token_is_told_unless_the_pool_takes_it():
     with pytest.warns(UserWarning, match="does not follow.*of tokens, pass a pool that takes what the network reads"):
         nc.measure(net, batches(tokens), classifier="h")
     nc.measure(net, batches(tokens), pool=lambda h: h[:, -1], classifier="h")
-    mean = Net(lambda net, x: net.h(net.b(x)).mean(1), b=net.b, h=net.h)
-    nc.measure(mean, batches(tokens), classifier="h")
+    nc.measure(Net(lambda net, x: net.h(net.b(x)).mean(1), b=net.b, h=net.h), batches(tokens), classifier="h")
 
 
 TWO_HEADS = [

@@ -75,8 +75,7 @@ def test_the_papers_equations_see_the_common_mean_and_ours_do_not():
 
 
 def test_alignment_needs_the_etf_as_well():
-    means = simplex_etf(4, 3) * torch.tensor([1.0, 1.0, 1.0, 3.0])[:, None]
-    m = class_moments(means, torch.arange(4), 4)
+    m = class_moments(simplex_etf(4, 3) * torch.tensor([1.0, 1.0, 1.0, 3.0])[:, None], torch.arange(4), 4)
     assert metrics.nc3_self_duality(m.centred_means, m) == pytest.approx(0, abs=1e-13)
     assert metrics.nc3_alignment(m.centred_means, m) > 0.3
     etf = simplex_etf(4, 3)
@@ -440,8 +439,7 @@ def test_nc4_does_not_depend_on_where_an_outlier_stands(size):
     h = torch.cat([h, torch.full((1, D), size, dtype=torch.float64)])
     labels, logits = torch.cat([labels, torch.tensor([0])]), torch.cat([logits, logits[:1]])
     means = numpy_moments(h, labels, "class")["class_means"]
-    nearest = ((h.numpy()[:, None] - means) ** 2).sum(2).argmin(1)
-    expected = (nearest != logits.argmax(1).numpy()).mean()
+    expected = (((h.numpy()[:, None] - means) ** 2).sum(2).argmin(1) != logits.argmax(1).numpy()).mean()
     for order in (torch.arange(len(h)), torch.arange(len(h)).roll(1), torch.arange(len(h)).flip(0)):
         m = class_moments(h[order], labels[order], K)
         assert metrics.nc4_ncc_mismatch(h[order], logits[order], m) == pytest.approx(expected, abs=1e-15)

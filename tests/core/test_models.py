@@ -211,7 +211,6 @@ def test_the_self_loop_deq_is_a_fixed_point_of_the_matrices_it_names():
     out = model(x)
     w, u, b, a = model.matrices()
     assert not torch.triu(w, 1).any() and (torch.diagonal(w) < 1).all()
-    again = torch.relu(out.features @ w.T + x * u + b)
-    torch.testing.assert_close(again, out.features, atol=1e-12, rtol=0)
+    torch.testing.assert_close(torch.relu(out.features @ w.T + x * u + b), out.features, atol=1e-12, rtol=0)
     torch.testing.assert_close(out.features @ a + model.constant, out.values)
     assert torch.autograd.gradcheck(lambda q: model(q).values, x.requires_grad_())

@@ -45,8 +45,7 @@ def test_pairs_are_by_seed_whatever_the_order_of_rows_and_their_types():
 
 
 def test_several_settings_are_a_mean_for_each_seed():
-    frame = study(SETTINGS, seeds=range(4))
-    found = pairs(frame, "nc1", relative=True)
+    found = pairs(study(SETTINGS, seeds=range(4)), "nc1", relative=True)
     means = np.log(found.table["deq"] / found.table["explicit"]).groupby(found.table["seed"]).mean()
     assert found.interval == pytest.approx(interval(means)) and found.interval.n == 4
     assert found.settings == 3 and found.by_setting["seeds"].tolist() == [4, 4, 4]

@@ -187,8 +187,7 @@ def test_a_non_finite_sample_is_masked_in_every_arm():
 
 def _gradient(model, images, labels):
     model.zero_grad()
-    losses = functools.partial(F.cross_entropy, reduction="none")
-    step = training._loss(model, images, labels, losses)
+    step = training._loss(model, images, labels, functools.partial(F.cross_entropy, reduction="none"))
     step.loss.backward()
     return step.loss.item(), [p.grad.clone() for p in model.parameters()], step.keep
 
@@ -318,8 +317,7 @@ def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
     assert equilibrium.facts["updates"] == 3 * math.ceil(36 / 16)
     model.load_state_dict(equilibrium.weights)
     loader = Batches(split.test_images, split.test_labels, batch_size=512, mean=split.mean, std=split.std)
-    again = evaluation.collect(model, loader.in_order())
-    np.testing.assert_array_equal(again.features, arrays["test_features"])
+    np.testing.assert_array_equal(evaluation.collect(model, loader.in_order()).features, arrays["test_features"])
 
 
 def test_features_in_memory_that_a_network_uses_again_are_kept():

@@ -67,8 +67,7 @@ def test_an_exception_in_the_answer_is_shown_with_its_line_and_not_taken_for_a_s
 
 def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
     def in_place(weight, radius):
-        norm = float(torch.linalg.matrix_norm(weight, 2))
-        return torch.nn.Parameter(weight.mul_(min(1.0, radius / norm)))
+        return torch.nn.Parameter(weight.mul_(min(1.0, radius / float(torch.linalg.matrix_norm(weight, 2)))))
 
     assert check_exercise("04/contractive", in_place).right and check_exercise("04/contractive", in_place).right
 

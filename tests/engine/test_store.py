@@ -241,8 +241,7 @@ def test_runs_and_checkpoints_of_an_earlier_version_are_read(isolated):
     images = DataConfig(n_max=6, test_per_class=3)
     done, begun = (RunConfig(data=images, model=ModelConfig(width=2), train=train, seed=seed) for seed in (0, 1))
     assert store.ids() == [run_id(done)] and store.is_sound(run_id(done))
-    frame = ensure_runs([done], train="never")
-    loss = frame.query("split == 'steps' and metric == 'loss'")["value"].tolist()
+    loss = ensure_runs([done], train="never").query("split == 'steps' and metric == 'loss'")["value"].tolist()
     assert loss == [2.509383281071981, 2.3106335004170737]
     assert set(store.open(run_id(done)).arrays) >= {"train_features", "class_means", "classifier"}
     assert store.open(run_id(done)).weights["classifier.weight"].shape == (10, 16)

@@ -62,8 +62,7 @@ def _unit(text):
 @pytest.mark.parametrize(("sizes", "row"), TABLE.items())
 def test_table_of_thresholds(sizes, row):
     classes = sum(sizes)
-    budgets = (0.01, 0.1, 1, math.sqrt(5), 5)
-    frame = lp.threshold_table([classes], [sizes[0]], budgets)
+    frame = lp.threshold_table([classes], [sizes[0]], (0.01, 0.1, 1, math.sqrt(5), 5))
     for printed, found in zip(row.split(), frame.itertuples(), strict=True):
         for text, value in zip(printed.split("/"), (found.collapse_ratio, found.total_collapse_ratio), strict=True):
             assert value == pytest.approx(float(text), abs=0.6 * _unit(text)) or text == "inf" == str(value)
@@ -73,8 +72,7 @@ def test_table_of_thresholds(sizes, row):
 def test_minority_is_zero_from_r0_on_and_not_before(classes, majority, budget):
     limit = lp.total_collapse_ratio(classes, majority, budget, budget)
     for factor in (0.9, 0.99, 0.9999, 1.0001, 1.01, 1.1):
-        ratio = 1 + (limit - 1) * factor
-        found = lp.reference_optimum(classes, majority, ratio, 1, budget, budget)
+        found = lp.reference_optimum(classes, majority, 1 + (limit - 1) * factor, 1, budget, budget)
         minority = np.diag(found.classifier_gram)[majority:]
         assert (minority == 0).all() if factor > 1 else (minority > 0).all()
         assert math.isnan(found.minority_cosine) == (factor > 1)

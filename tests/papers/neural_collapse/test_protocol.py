@@ -55,8 +55,7 @@ def test_balanced_and_unfinished_settings_and_lone_networks_stay_out():
 
 
 def test_each_test_is_given_without_the_setting_that_was_known():
-    rows = pd.concat([frame((5, 100.0)), frame((3, 100.0), deq=0.5)])
-    found = of(rows, without=True)
+    found = of(pd.concat([frame((5, 100.0)), frame((3, 100.0), deq=0.5)]), without=True)
     assert found["change"].tolist() == of(frame((5, 100.0)))["change"].tolist()
     assert set(found["compared"]) == {"DEQ / ResNet-18, without K_A = 3, R = 100"}
     assert set(found["settings_found"]) == {1} and set(found["settings_planned"]) == {8}

@@ -121,8 +121,7 @@ def test_a_missing_seed_or_setting_stops_the_count_there():
 
 def test_a_diverged_run_replaces_its_whole_seed():
     runs = frame({}, [*replication.SEEDS, 18], np.random.default_rng(3))
-    poor = (runs["run_id"] == "sim-KA5-R100-deq-s11-0") & (runs["metric"] == "accuracy_train_prior")
-    runs.loc[poor, "value"] = 0.3
+    runs.loc[((runs["run_id"] == "sim-KA5-R100-deq-s11-0") & (runs["metric"] == "accuracy_train_prior")), "value"] = 0.3
     seeds, counts = replication.population(runs)
     assert seeds == (10, 12, 13, 14, 15, 16, 17, 18) and counts == {"explicit": 0, "deq": 1}
     failed = ["sim-KA3-R100-explicit-s10-0"]

@@ -29,8 +29,7 @@ def test_the_sawtooth_is_exact(m):
     """Against rational arithmetic, so that neither side can be rounded."""
     w, u, b, a = built.sawtooth_deq(m)
     assert len(a) == m + 1
-    j = np.random.default_rng(m).integers(0, 2**m, size=50)
-    x = (j + 0.25) / 2.0**m
+    x = (np.random.default_rng(m).integers(0, 2**m, size=50) + 0.25) / 2.0**m
     y = a @ built.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
     for at, value in zip(x, y, strict=True):
         exact = Fraction(at)
