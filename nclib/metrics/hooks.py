@@ -83,14 +83,14 @@ class Reader:
     def batches(self, loader: Iterable[Any], again: bool = False) -> Iterator[tuple[dict[str, Tensor], Any, Any]]:
         """Of every batch: features (B, d) by layer, labels (B,) on the CPU, and what the network returned (B, K), if it
         did; ``again``: failures have been counted."""
-        self.counted, turned, given = again, None, {}
+        self.counted, turned, given, unseen = again, None, {}, self.names is None and bool(self.pools)
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
-                first = self.names is None and bool(self.pools)
+                first = unseen and len(labels) > 1  # a single row has no order
                 turned = _turned(inputs, len(labels)) if first else turned  # the loader may write the next one there
                 output = self._run(inputs, len(labels))
-                given = self.given if first else given
+                given, unseen = (self.given, False) if first else (given, unseen)
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
