@@ -19,6 +19,7 @@ import inspect
 import io
 import pickle
 import random
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -100,8 +101,7 @@ class MDEQCell(ResidualCell):
         self.norm3 = nn.GroupNorm(groups, channels)
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        inner = self.norm1(F.relu(self.conv1(z)))
-        return self.norm3(F.relu(z + self.norm2(x + self.conv2(inner))))
+        return self.norm3(F.relu(z + self.norm2(x + self.conv2(self.norm1(F.relu(self.conv1(z)))))))
 
 
 class WeightTied(nn.Module):
@@ -522,14 +522,15 @@ class _Writer(pickle.Pickler):
 def _is_users(code: FunctionType | type | ModuleType) -> bool:
     if isinstance(code, FunctionType):
         return own_code.is_users(code.__module__ or "", code.__code__.co_filename)
-    inside = (each for each in vars(code).values() if isinstance(each, FunctionType))
-    return own_code.is_own(code) or (isinstance(code, type) and any(map(_is_users, inside)))
+    module = code if isinstance(code, ModuleType) else sys.modules.get(code.__module__)
+    return module is None or own_code.is_own(module)  # none: the user's are taken out once they are imported
 
 
 def _held(code: FunctionType | type | ModuleType) -> Any:
     if isinstance(code, FunctionType):
-        return *inspect.getclosurevars(code)[:2], vars(code)
-    return [(name, each) for name, each in vars(code).items() if name not in ("__slotnames__", "__builtins__")]
+        return *inspect.getclosurevars(code)[:2], code.__defaults__, code.__kwdefaults__, vars(code)
+    kept = {name: each for name, each in vars(code).items() if name not in ("__slotnames__", "__builtins__")}
+    return [(name, getattr(each, "__func__", getattr(each, "fget", each))) for name, each in kept.items()]
 
 
 def _differ(one: dict[str, str], two: dict[str, str]) -> str | None:

@@ -60,8 +60,7 @@ def blocks_of(model: nn.Module) -> list[str]:
             single = _is_single(child) and not is_deq(child)  # whose cell may be a function
             goes_on &= single and not _has_weight(child)
             # an equilibrium layer is measured at its equilibrium
-            whole = single or type(parent) in _CONTAINERS or is_deq(child)
-            wrapper = not whole and _has_stage(child)
+            wrapper = not (single or type(parent) in _CONTAINERS or is_deq(child)) and _has_stage(child)
             if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):

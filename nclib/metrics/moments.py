@@ -270,8 +270,7 @@ class ClassMoments:
         gap = h.new_zeros(len(classes), self.dim).index_add_(0, place, h).div_(added[:, None])  # (C, d)
         # gap is the mean of h in its class, whose scatter grows by Σ h hᵀ − n_added² gap gapᵀ / n_total. That is Σ x xᵀ
         # with x = h − (1 − √(n_before / n_total)) gap: no squares are subtracted, and one symmetric product serves.
-        part = 1 - (before / total).sqrt()
-        h.addcmul_(gap.index_select(0, place), part.index_select(0, place)[:, None], value=-1)
+        h.addcmul_(gap.index_select(0, place), (1 - (before / total).sqrt()).index_select(0, place)[:, None], value=-1)
         self.means_from_origin.index_add_(0, classes, gap.mul_((added / total)[:, None]))
         self.counts.index_add_(0, classes, added)
         self.squares.index_add_(0, labels, torch.linalg.vector_norm(h, dim=1).square_())

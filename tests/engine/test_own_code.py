@@ -78,14 +78,16 @@ class Kept(nn.Sequential):
         self.draws = [np.random.RandomState(0)]
         self.does, self.seen, self.scale = does, 0, nn.Parameter(torch.ones(()))
         self.register_buffer("mean", torch.zeros(()), persistent=False)
+    count = staticmethod(lambda calls=[]: calls.append(1))
     def forward(self, x):
         factor = self.does(self, x) if self.training or self.does is scaled else None
         return super().forward(self.scale * x) * (1 if factor is None else factor)
 class Extra(Kept):
     get_extra_state = lambda self: 1
 extra = lambda *_: Extra()
-scaled = lambda net, x: net.scale
-Scaled, step, mean, flag, norm, late, rare, of_module, of_class = (lambda *_, does=does: Kept(does) for does in (
+scaled, kept = lambda net, x: net.scale, lambda does: lambda *_: Kept(does)
+Box = type("Box", (), {})
+Scaled, step, mean, flag, norm, late, rare, of_module, of_class, of_another, of_static = map(kept, (
     scaled,
     lambda net, x: setattr(net, "seen", net.seen + torch.is_grad_enabled()),
     lambda net, x: setattr(net, "mean", net.mean + 1),
@@ -95,6 +97,8 @@ Scaled, step, mean, flag, norm, late, rare, of_module, of_class = (lambda *_, do
     lambda net, x: 0.5 if net.draws[0].rand() < 1e-9 else None,
     lambda net, x: 0.5 if torch.rand((), generator=DRAWS) < 1e-9 else None,
     lambda net, x: setattr(Kept, "calls", getattr(Kept, "calls", 0) + 1),
+    lambda net, x: setattr(Box, "calls", getattr(Box, "calls", 0) + 1),
+    lambda net, x: net.count(),
 ))
 class Once(nn.Module):
     forward = lambda self, x: x * vars(self).setdefault("drawn", torch.rand(())) if self.training else x
@@ -140,7 +144,6 @@ class Drawn(Cell):
         self.conv.bias.data = torch.rand(channels, generator=DRAWS)
     def forward(self, z, x):
         return super().forward(z, x) * np.random.uniform(0.9, 1) * DRAWN
-
 seeds = lambda *_: torch.manual_seed(0) and Kept()
 headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 8)
 """
@@ -149,6 +152,7 @@ IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
 CHANGED = ("softmax", "bounded", "Scaled", "norm")  # networks that alter what their last Linear gives
+HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before")  # networks that a restart would change
 KEPT = {"step": "seen", "mean": "mean", "rare": "draws"}  # networks, and where they keep what a restart would lose
 
 
@@ -251,10 +255,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         *((lambda name=name: network(name), f"{name} is another with") for name in ("flag", "first", "centre")),
         (lambda: cell("First"), "First is another with the same seed.* register_buffer in the constructor what calls"),
         *((lambda name=name: network(name), f"encoder.{key} follows from what") for name, key in KEPT.items()),
-        *(
-            (lambda name=name: network(name), "from what a restart would lose")
-            for name in ("of_module", "of_class", "before")
-        ),
+        *((lambda name=name: network(name), "from what a restart would lose") for name in HIDDEN),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
         (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
