@@ -264,10 +264,9 @@ class _Trainer:
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 step.loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip or math.inf)
             # A sample that leaves the loss can still have left 0 · inf = NaN in a gradient: one such step would end the
             # network, so it is dropped and counted.
-            usable_step = bool(norm.isfinite())
+            usable_step = bool(torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip or math.inf).isfinite())
             if usable_step:
                 self.optimiser.step()
             tally.add(step, labels, layer.last_backward if layer else None, usable_step)

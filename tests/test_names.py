@@ -72,8 +72,7 @@ def test_the_example_of_a_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     text = inspect.getdoc(getattr(nclib, name))
     assert ">>> " in _sections(text)["Examples"]
-    names = {name: getattr(nclib, name) for name in PUBLIC}
-    test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+    test = doctest.DocTestParser().get_doctest(text, {name: getattr(nclib, name) for name in PUBLIC}, name, None, 0)
     said = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
     assert not said, "".join(said)

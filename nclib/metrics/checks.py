@@ -73,8 +73,7 @@ def scaled_rows(v: Array, name: str) -> Tensor:
         raise ValueError(f"{name} must have shape (K, d) with K, d ≥ 1, got {tuple(v.shape)}")
     check_finite(v, name)
     v = v.double()
-    exponent = math.frexp(torch.linalg.vector_norm(v, ord=math.inf))[1]
-    return v * math.ldexp(1.0, min(-exponent, 1023))
+    return v * math.ldexp(1.0, min(-math.frexp(torch.linalg.vector_norm(v, ord=math.inf))[1], 1023))
 
 
 def class_mask(classes: Classes, num_classes: int) -> Tensor:

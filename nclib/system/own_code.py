@@ -43,7 +43,7 @@ def digest(name: str) -> str:
     """First 16 hexadecimal digits of the SHA-256 of the source behind a name; nothing is imported.
 
     The source is the file of the module and those beside it, or in its package, that it imports; of an installed module
-    those in its package. What it reads from other files or from the environment, or imports by name as
+    those in its package. What it reads from other files, the environment or the command line, or imports by name as
     ``importlib.import_module`` does, does not count: write such numbers into the source, or import what has them.
 
     Parameters
@@ -89,6 +89,8 @@ def _imported(module: str, top: Path) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         root, (above, _, last) = name.split(".")[0], name.rpartition(".")
+        if root == "__main__":
+            raise OwnCodeError(f"{module} imports the script that runs: put what it needs into a module beside it")
         if not name or name in found or root in _ours() or _is_python(root, top) or (alone and root != first):
             continue
         waiting.append(above)

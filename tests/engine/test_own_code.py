@@ -191,6 +191,9 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     with pytest.raises(own_code.OwnCodeError, match="makes an operator"), own_code.imported("library:Twice", None):
         pass
     assert run_id(cell()) == helped
+    (folder / "others.py").write_text("def net():\n    import __main__\n")
+    with pytest.raises(own_code.OwnCodeError, match="others imports the script that runs: put what it needs"):
+        own_code.digest("others:net")
     assert run_id(cell("Grouped")) != run_id(cell()) and not (folder / "imported").exists()
 
 

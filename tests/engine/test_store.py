@@ -137,8 +137,7 @@ def _relisted(store, run, name, content):
     """Somebody else's file with its right checksum."""
     folder = store.root / run
     (folder / name).write_bytes(content)
-    sums = json.loads((folder / "DONE").read_text())
-    (folder / "DONE").write_text(json.dumps(sums | {name: sha256(content)}))
+    (folder / "DONE").write_text(json.dumps(json.loads((folder / "DONE").read_text()) | {name: sha256(content)}))
 
 
 @pytest.mark.parametrize(

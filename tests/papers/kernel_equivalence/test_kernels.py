@@ -93,8 +93,7 @@ def _brute(function, kinks, ti, tj, rho):
 @pytest.mark.parametrize(("ti", "tj", "rho"), [(0.9, 1.1, 0.3), (0.7, 1.3, -0.62), (1.0, 1.02, 0.9)])
 def test_both_integrals_agree_with_quadrature_in_two_dimensions(which, ti, tj, rho):
     phi, bias = activation(which), 0.1
-    pairs = _Pairs(phi, np.array([ti, tj]), bias)
-    kappa, slope = pairs(slice(0, 1), slice(1, 2), np.array([[rho * ti * tj]]), True)
+    kappa, slope = _Pairs(phi, np.array([ti, tj]), bias)(slice(0, 1), slice(1, 2), np.array([[rho * ti * tj]]), True)
     assert kappa[0, 0] == pytest.approx(_brute(lambda z: phi(z) - bias, phi.kinks, ti, tj, rho), abs=1e-13)
     assert slope[0, 0] == pytest.approx(_brute(phi.slope, phi.kinks, ti, tj, rho), abs=1e-13)
 
