@@ -71,7 +71,7 @@ def functional_form(cell: Cell, parts: "Parts | None", *rows: Tensor) -> tuple[C
     """
     original = uncompiled(cell) if parts is None else parts.wrap(uncompiled(cell))
     if not isinstance(cell, nn.Module):
-        return (lambda leaves, *rows: original(*rows)), _leaves(original, *rows)
+        return (lambda leaves, *rows: original(*_no_leaves(rows))), _leaves(original, *rows)
     shell = _Shell(cell, original)
     # every module once, also under two names: functional_call would not put back what it had taken from it twice
     places = [(where, own) for where, part in shell.named_modules() for own in (part._parameters, part._buffers)]
@@ -81,12 +81,17 @@ def functional_form(cell: Cell, parts: "Parts | None", *rows: Tensor) -> tuple[C
     def f(leaves: Sequence[Tensor], *rows: Tensor) -> Tensor:
         given = dict(zip(map(id, learnt), leaves, strict=True))
         now = {name: given.get(id(t), t) for name, t in state.items()}
-        return torch.func.functional_call(shell, now, rows, tie_weights=False)
+        return torch.func.functional_call(shell, now, _no_leaves(rows), tie_weights=False)
 
     if not any(t.requires_grad for t in (*rows, *learnt)):  # so that no backward pass will look
         few = [t[:2].detach() for t in rows]
         refuse_others(f(learnt, *few), few)
     return f, learnt
+
+
+def _no_leaves(rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Views, where a graph is made: hooks on the inputs of modules cannot follow a leaf through autograd.grad."""
+    return tuple(t.view_as(t) for t in rows) if torch.is_grad_enabled() else rows
 
 
 def fixed_tensors(cell: Cell) -> list[Tensor]:
