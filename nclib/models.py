@@ -19,9 +19,8 @@ import inspect
 import io
 import pickle
 import random
-import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from types import FunctionType, ModuleType
@@ -335,8 +334,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
         raise ConfigError(f"width={cfg.width} gives {dim} features; {need} width={-(-(num_classes - 1) // 8)} or more")
     # construction draws from the global generator: fork it, so that callers' random state stays theirs
     with forked():
-        block = _block(cfg, dim, 3 * seed + 1)
-        model = Classifier(Encoder(in_channels, cfg.width), block, dim, num_classes, cfg)
+        model = Classifier(Encoder(in_channels, cfg.width), _block(cfg, dim, 3 * seed + 1), dim, num_classes, cfg)
     for offset, part in enumerate((model.encoder, model.block, model.classifier)):
         if not (offset == 1 and cfg.own_code):
             _initialise(part, 3 * seed + offset)
@@ -350,6 +348,18 @@ def cast(model: Classifier, dtype: torch.dtype) -> Classifier:
     """A network with its numbers in this precision. ``model.to(dtype)`` would make complex ones real."""
     twice = dtype.to_complex()
     return model._apply(lambda t: t.to(twice if t.is_complex() else dtype if t.is_floating_point() else t.dtype))
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """What is kept of a network under way: its state_dict, and which of its parameters are learnt now."""
+    return {"model": model.state_dict(), "learnt": [one.requires_grad for one in model.parameters()]}
+
+
+def put_back(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Give a network a state; one kept by an earlier version does not say what is learnt."""
+    model.load_state_dict(state["model"])
+    for one, learnt in zip(model.parameters(), state.get("learnt", ()), strict=False):
+        one.requires_grad_(learnt)
 
 
 TRIAL = 271_828  # a seed that nobody sets
@@ -448,31 +458,43 @@ def _move(network: nn.Module) -> None:
 @own_code.no_imports()
 def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor) -> None:
     """Refuse what a checkpoint would lose. From the same state_dict and random state a network must give the same, and
-    keep the same, after a call with other images as after one with these; and one built anew must give that. The
-    parameters are moved, as a head may be zero at first."""
-    _move(model.train())
-    state = deepcopy(model.state_dict())
-    if odd := [key for key, value in state.items() if not isinstance(value, Tensor)]:
-        raise ConfigError(f"{name} has an extra state that is no tensor, {odd[0]}: use register_buffer")
+    keep the same, after a call with other images as after one with these; one built anew must give that, and so must
+    one that was never saved. The parameters are moved, as a head may be zero at first."""
 
-    def called(one: Classifier, shift: int, on: bool) -> dict[str, str]:
-        one.train().load_state_dict(state)  # as runs do, since a network may merge weights for its evaluation
-        one.zero_grad()
+    def called(one: Classifier, shift: int, on: bool, state: Any = None) -> dict[str, str]:
+        if state:
+            put_back(one.train(), state)  # as runs do: a network may merge weights for its evaluation
         seed_all(shift)
         with torch.set_grad_enabled(on):
-            logits = one.train(on)(images + shift).logits
+            logits = one.train(on)(images * (1 + shift) + shift).logits
+            one.zero_grad()  # here, as runs do: before the call there are the gradients of the last one
             if on:
                 logits.sum().backward()
         given = [logits.detach(), *(learnt.grad for learnt in one.parameters() if learnt.grad is not None)]
         kept = _tensors(one) | _kept(one) if one is model and shift else {}
         return {"its output": _written(torch.cat([tensor.to_dense().flatten() for tensor in given]))} | kept
 
+    _move(model.train())
+    learnt = [*model.parameters()]
+    called(model, 2, True)  # a first step, of which only the state is left
+    if any(one is not two for one, two in zip(learnt, model.parameters(), strict=True)):
+        raise ConfigError(f"{name} makes a parameter anew when it is called, which no optimiser sees: fill it in place")
+    before = [(tensor, tensor.clone()) for tensor in (*model.parameters(), *model.buffers())]
+    unsaved = called(model, 1, False)
+    model.train()
+    for tensor, value in before:
+        tensor.copy_(value)
+    state = deepcopy(state_of(model))
+    if odd := [key for key, value in state["model"].items() if type(value) is not Tensor]:
+        raise ConfigError(f"{name} has a state that is no plain tensor, {odd[0]}: use register_buffer with one")
     for on in (True, False):
-        _, two, same, anew = (called(*call, on) for call in ((model, 0), (model, 1), (model, 1), (again, 1)))
+        _, two, same, anew = (called(*call, on, state) for call in ((model, 0), (model, 1), (model, 1), (again, 1)))
         if odd := _differ(two, same):
             raise ConfigError(f"{name}: {odd} follows from what a restart would lose: {_DRAW}")
         if _differ(same, anew):
             raise ConfigError(f"{name} is another with the same seed and weights: {_DRAW}")
+    if unsaved["its output"] != same["its output"]:
+        raise ConfigError(f"{name} computes with other numbers than its state_dict has")
 
 
 def _tensors(model: Classifier) -> dict[str, str]:
@@ -506,7 +528,7 @@ class _Writer(pickle.Pickler):
         if new and not isinstance(part, FunctionType | type | ModuleType):
             return None  # written as it is
         self.known.add(id(part))
-        own = [each for each in getattr(part, "__mro__", [part]) if new and _is_users(each)]
+        own = [each for each in getattr(part, "__mro__", [part]) if new and own_code.is_made_by_user(each)]
         return getattr(part, "__qualname__", type(part).__qualname__), [*map(_held, own)]
 
     def reducer_override(self, part: Any) -> Any:
@@ -517,13 +539,6 @@ class _Writer(pickle.Pickler):
         except Exception:  # whatever objects raise that cannot be written
             found = type(part).__qualname__
         return (str, (found,)) if isinstance(found, str) else found
-
-
-def _is_users(code: FunctionType | type | ModuleType) -> bool:
-    if isinstance(code, FunctionType):
-        return own_code.is_users(code.__module__ or "", code.__code__.co_filename)
-    module = code if isinstance(code, ModuleType) else sys.modules.get(code.__module__)
-    return module is None or own_code.is_own(module)  # none: the user's are taken out once they are imported
 
 
 def _held(code: FunctionType | type | ModuleType) -> Any:

@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -237,14 +238,20 @@ class _Trainer:
 
     def state(self, session: dict[str, Any]) -> dict[str, Any]:
         sessions = [*self.earlier, session | {"epoch": self.epoch}]
-        networks = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
-        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables}
+        networks = models.state_of(self.model) | {"optimiser": self.optimiser.state_dict()}
+        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables, "probe": self.probe()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
+        models.put_back(self.model, state)
+        if said := _another(self.model, state.get("probe", {})):
+            raise ConfigError(f"{said}. Mend that; or remove the run's .partial folder, and it trains from the start")
         self.optimiser.load_state_dict(state["optimiser"])
         self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
         self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
+
+    def probe(self) -> dict[str, Tensor]:
+        """What a network of the user's own is known by."""
+        return _probe(self.model, next(self.loaders["test"].in_order())[0][:8]) if self.config.model.own_code else {}
 
     @torch.enable_grad()
     def train_epoch(self) -> None:
@@ -308,7 +315,7 @@ class _Trainer:
     def result(self) -> Result:
         split, model = self.split, self.model
         kept = ("counts", "minority", "train_indices", "test_indices")
-        arrays = {name: getattr(split, name) for name in kept} | {"classifier": model.classifier.weight}
+        arrays = {name: getattr(split, name) for name in kept} | {"classifier": model.classifier.weight} | self.probe()
         for name, outputs in self.outputs.items():
             arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
@@ -392,15 +399,38 @@ def train(
         return trainer.result()
 
 
-def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
-    """The network of a finished run, from its configuration and its weights; no images are needed,
-    but for a whole network of the user's own."""
+def trained(config: RunConfig, weights: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> Classifier:
+    """The network of a finished run, from its configuration, weights and arrays, with a warning where code of the
+    user's own makes another network than it did. Images are needed for a whole network of the user's own alone."""
     shaped = make_split(config.data, config.seed).train_images if config.model.network else weights["encoder.0.weight"]
     classifier = weights["classifier.weight"]
+    probe = {name: torch.from_numpy(arrays[name]) for name in arrays if name.startswith("probe")}
     with arithmetic(config.train, torch.device("cpu")):  # buffers that it keeps out of its state_dict may be drawn
         model = cast(build_model(config.model, len(classifier), shaped.shape[1], config.seed), classifier.dtype)
-    model.load_state_dict(weights)
+        model.load_state_dict(weights)
+        if said := _another(model, probe):
+            warnings.warn(said, RuntimeWarning, stacklevel=3)
     return model
+
+
+def _probe(model: Classifier, images: Tensor) -> dict[str, Tensor]:
+    """Images, and their features in evaluation mode; nothing for a network that gives others each time. The network
+    keeps its state."""
+    state = deepcopy(model.state_dict())
+    one, two = (collect(model, [(images, images)]).features for _ in range(2))
+    model.load_state_dict(state)
+    return {"probe_images": images, "probe_features": one} if torch.allclose(one, two) else {}
+
+
+def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
+    """Why a network is not the one of this probe; "" where it is, as far as that says."""
+    here = {name: tensor.to(model.classifier.weight.device) for name, tensor in probe.items()}
+    if not here or not (now := _probe(model, here["probe_images"])):
+        return ""
+    apart = (now["probe_features"] - here["probe_features"]).norm() / here["probe_features"].norm()
+    lost = "what follows from hash(), the session, the command line or other files is not kept with a run"
+    said = f"your code makes another network than it did: features are {apart:.0%} apart; {lost}"
+    return said if apart > 0.02 else ""  # devices and precisions differ by less
 
 
 def reopen(

@@ -109,6 +109,12 @@ class StoredRun:
         CorruptRun
             Where the weights are damaged, or the run is one of the reference results, of which few have any.
 
+        Warns
+        -----
+        RuntimeWarning
+            Where code of your own makes another network of the weights than was trained, by its features of a few
+            images.
+
         Examples
         --------
         >>> import torch
@@ -124,7 +130,7 @@ class StoredRun:
         config = RunConfig(**self.config)
         if config.model.own_code != code:
             raise ConfigError(f"a stored run imports no code unless you name it: network({config.model.own_code!r})")
-        return training.trained(config, self.weights).eval()
+        return training.trained(config, self.weights, self.arrays if code else {}).eval()
 
 
 # --- what is in a file ----------------------------------------------------------------------------------------------
@@ -193,11 +199,11 @@ class RunStore:
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
 
-    def lock(self, run: str, timeout: float = -1) -> filelock.BaseFileLock:
+    def lock(self, run: str) -> filelock.BaseFileLock:
         """Held while a run is trained, so that two processes that want it do not both train it."""
         folder = self.root / ".locks"
         folder.mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
+        return filelock.FileLock(folder / f"{run}.lock")
 
     def checkpoint(self, run: str) -> "Checkpoint":
         """Where `nclib.training.train` keeps the state of an unfinished run."""

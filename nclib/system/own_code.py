@@ -9,13 +9,14 @@ import contextlib
 import functools
 import importlib.util
 import os
+import re
 import sys
 import threading
 from ast import Import, ImportFrom, parse, walk
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from nclib.system import STARTED, plugins
@@ -147,13 +148,13 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
             if _once.setdefault(place, "" if late else read) != read:
                 raise OwnCodeError(f"{place}, which is imported once, has changed: start Python anew")
             continue
-        if b"torch.library" in place.read_bytes():
-            raise OwnCodeError(f"{place} makes an operator, which torch.library does once: have that part installed")
+        if lasts := re.search(rb"torch\.library|register_(module|optimizer)_\w*hook", place.read_bytes()):
+            raise OwnCodeError(f"{place} has {lasts[0].decode()}, which lasts for all runs: have that part installed")
         # cached bytes follow their source by size and whole seconds
         with contextlib.suppress(OSError):
             Path(importlib.util.cache_from_source(place)).unlink(missing_ok=True)
     importlib.invalidate_caches()
-    held = _take_out()
+    held, torch = _take_out(), _torch()
     try:
         try:
             found = getattr(importlib.import_module(_now(module)), attribute)
@@ -166,8 +167,13 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
                 raise OwnCodeError(f"{name} imports {other}, and not {place} beside it: rename one")
         yield found
     finally:
+        replaced = [key for key, now in _torch().items() if now is not torch.get(key, now) and is_made_by_user(now)]
+        for owner, part in replaced:
+            setattr(owner, part, torch[owner, part])
         _take_out()
         sys.modules.update(held)
+        if replaced:
+            raise OwnCodeError(f"{name} replaces {part} of {owner.__name__}, which would act in all runs: subclass it")
 
 
 @contextlib.contextmanager
@@ -186,6 +192,13 @@ def no_imports() -> Iterator[None]:
         after.callback(setattr, builtins, "__import__", usual)
         builtins.__import__ = refuse
         yield
+
+
+def _torch() -> dict[tuple[Any, str], Any]:
+    """What stands in the namespaces of torch that people use, and in their classes."""
+    modules = [sys.modules.get(f"torch{name}", sys) for name in ("", ".nn", ".nn.functional", ".nn.init", ".optim")]
+    owners = {*modules, *(each for module in modules for each in vars(module).values() if isinstance(each, type))}
+    return {(owner, name): value for owner in owners for name, value in vars(owner).items()}
 
 
 def _take_out() -> dict[str, ModuleType]:
@@ -208,6 +221,15 @@ def is_own(module: Any) -> bool:
 def is_users(module: str, place: str) -> bool:
     """Whether a module at this place is of the user: neither installed nor of Python or this project."""
     return not _stays(place) and module.partition(".")[0] not in {"__main__", "__mp_main__", *_ours()}
+
+
+def is_made_by_user(thing: Any) -> bool:
+    """Whether a function, a class, a module or the class of an object is of the user."""
+    if isinstance(thing, FunctionType):
+        return is_users(thing.__module__ or "", thing.__code__.co_filename)
+    name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+    module = sys.modules.get(name or "", thing)
+    return bool(name) and (is_own(module) or not isinstance(module, ModuleType))  # modules are taken out once imported
 
 
 @functools.cache  # thousands of modules are asked for with every run

@@ -3,6 +3,7 @@
 import importlib
 import random
 import shutil
+import signal
 import sys
 from contextlib import nullcontext
 from importlib.metadata import EntryPoint
@@ -24,7 +25,7 @@ from nclib.system import own_code, plugins
 
 SOURCE = """
 from pathlib import Path
-import random
+import os, random
 import numpy as np
 import nclib as nc, torch
 from torch import nn
@@ -102,6 +103,21 @@ Scaled, step, mean, flag, norm, late, rare, of_module, of_class, of_another, of_
 ))
 class Once(nn.Module):
     forward = lambda self, x: x * vars(self).setdefault("drawn", torch.rand(())) if self.training else x
+class Starts(nn.Module):
+    def __init__(self, does):
+        super().__init__()
+        self.does, self.inner, self.mean = does, nn.Linear(8, 8), 0
+        self.register_buffer("ready", torch.zeros(()))
+    def forward(self, x):
+        if self.training and not self.ready:
+            self.does(self, x) or self.ready.fill_(1)
+        return self.inner(x - self.mean)
+class Outside(nn.Module):
+    forward = lambda self, x: x * float(os.environ.get("FACTOR", 1))
+class Graded(nn.Linear):
+    forward = lambda self, x: super(Graded, self).forward(x if self.weight.grad is None else x + self.weight.grad)
+doubled = lambda net, state, start, _: state.update({f"{start}scale": 2 * state[f"{start}scale"]})
+saves = lambda *_: (made := Kept()).register_state_dict_post_hook(doubled) and made
 class Centre(nn.Module):
     forward = lambda self, x: x - vars(self).setdefault("centre", x.mean(0))
 class Before(nn.Module):
@@ -117,7 +133,12 @@ class Merges(nn.Linear):
         return nn.functional.linear(x, merged)
 merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
 ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
-first, before, centre = map(ahead, (Once, Before, Centre))
+first, before, centre, outside, graded = map(ahead, (Once, Before, Centre, Outside, lambda: Graded(8, 8)))
+ready, anew, freezes = (ahead(lambda does=does: Starts(does)) for does in (
+    lambda net, x: setattr(net, "mean", x.mean(0)),
+    lambda net, x: setattr(net.inner, "bias", nn.Parameter(x[0, 0, 0])),
+    lambda net, x: net.inner.requires_grad_(False) and None,
+))
 First = lambda channels: setattr(made := Cell(channels), "inner", Once()) or made
 elsewhere = lambda *_: setattr(made := Kept(), "mean", vars(random).setdefault("kept", torch.zeros(()))) or made
 spectral = lambda *_: nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 10)))
@@ -152,7 +173,15 @@ IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
 CHANGED = ("softmax", "bounded", "Scaled", "norm")  # networks that alter what their last Linear gives
-HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before")  # networks that a restart would change
+HIDDEN = (
+    "of_module",
+    "of_class",
+    "of_another",
+    "of_static",
+    "before",
+    "graded",
+)  # networks that a restart would change
+LOST = ("flag", "first", "centre", "ready")  # networks that take something from the first images
 KEPT = {"step": "seen", "mean": "mean", "rare": "draws"}  # networks, and where they keep what a restart would lose
 
 
@@ -187,9 +216,12 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     helped = run_id(cell())
     assert helped != after, "a module beside it that it imports counts"
     (folder / "other.py").write_text("THIRD = 3\n")
-    (folder / "library.py").write_text("from torch.library import custom_op\nTwice = custom_op\n")
-    with pytest.raises(own_code.OwnCodeError, match="makes an operator"), own_code.imported("library:Twice", None):
-        pass
+    before = torch.relu
+    for part in ("torch.library", "register_module_forward_hook", "register_optimizer_step_post_hook", "relu of torch"):
+        (folder / "library.py").write_text(f"import torch\nTwice = torch.relu = lambda x: x  # {part}\n")
+        with pytest.raises(own_code.OwnCodeError, match=f"{part}, which"), own_code.imported("library:Twice", None):
+            pass
+    assert torch.relu is before
     assert run_id(cell()) == helped
     (folder / "others.py").write_text("def net():\n    import __main__\n")
     with pytest.raises(own_code.OwnCodeError, match="others imports the script that runs: put what it needs"):
@@ -255,12 +287,14 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         *((lambda name=name: network(name), "does not return what '1', its last Linear, gives") for name in CHANGED),
-        *((lambda name=name: network(name), f"{name} is another with") for name in ("flag", "first", "centre")),
+        *((lambda name=name: network(name), f"{name} is another with") for name in LOST),
+        (lambda: network("anew"), "anew makes a parameter anew when it is called, which no optimiser sees: fill it in"),
+        (lambda: network("saves"), "saves computes with other numbers than its state_dict has"),
         (lambda: cell("First"), "First is another with the same seed.* register_buffer in the constructor what calls"),
         *((lambda name=name: network(name), f"encoder.{key} follows from what") for name, key in KEPT.items()),
         *((lambda name=name: network(name), "from what a restart would lose") for name in HIDDEN),
         (lambda: network("late"), "tabnanny is imported while the network computes: import it at the top"),
-        (lambda: network("extra"), "extra state that is no tensor, encoder._extra_state: use register_buffer"),
+        (lambda: network("extra"), "has a state that is no plain tensor, encoder._extra_state: use register_buffer"),
         (lambda: network("spectral"), "outputs and a plain weight, without weight_norm"),
         *((lambda name=name: cell(name), f"{name} mixes rows: where oth") for name in ("Mixes", "Earlier", "Centred")),
         (lambda: cell("Noisy"), "Noisy is another map at each call, as with noise"),
@@ -307,20 +341,32 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
         runs.ensure_runs([network("unsolved")])
 
 
-def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
-    whole = runs.ensure_runs([cell()])
-    store, run = default_store(), run_id(cell())
+@pytest.mark.parametrize("make", [cell, lambda: network("freezes")], ids=["cell", "network"])
+def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folder):
+    whole = runs.ensure_runs([config := make()])
+    store, run = default_store(), run_id(config)
     features = store.open(run).arrays["train_features"]
     shutil.rmtree(store.root / run)
-
-    def stop(done, of):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        jobs.train_run(cell(), store, "cpu", stop)
+        jobs.train_run(config, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
     assert store.partial(run).exists()
-    assert runs.ensure_runs([cell()]).equals(whole) and (store.open(run).arrays["train_features"] == features).all()
+    assert runs.ensure_runs([config]).equals(whole) and (store.open(run).arrays["train_features"] == features).all()
     assert store.open(run).provenance["facts"]["continued_from"] == [1]
+
+
+def test_a_network_that_follows_from_more_than_its_source_is_known_again_or_refused(folder, monkeypatch):
+    config, store = network("outside"), default_store()
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train_run(config, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setenv("FACTOR", "2")
+    with pytest.raises(runs.RunsFailed, match="features are 100% apart; what follows from hash"):
+        runs.ensure_runs([config])
+    monkeypatch.delenv("FACTOR")
+    assert runs.ensure_runs([config])["epoch"].max() == 2
+    store.open(run_id(config)).network("my_cells:outside")
+    monkeypatch.setenv("FACTOR", "2")
+    with pytest.warns(RuntimeWarning, match="another network than it did: features are 100% apart"):
+        store.open(run_id(config)).network("my_cells:outside")
 
 
 def test_a_cell_that_draws_from_numpy_and_python_follows_the_seed(folder):
