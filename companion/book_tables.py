@@ -109,8 +109,7 @@ def _accuracy() -> str:
     """Test accuracy, pooled over the settings of Tables 1 to 4."""
     card = read("tables/scorecard-quick")
     runs = {run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()}
-    frame = reference_store().frame(sorted(runs))
-    found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
+    found = pairs(reference_store().frame(sorted(runs)), "accuracy_balanced", "test", "last_epochs")
     word = found.verdict("toy", "higher", phase="described").word
     said = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f} points over {found.settings} settings, {word}"
     return minus(f"{said} (detectable: {found.interval.detectable:.1f})")

@@ -54,6 +54,23 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Reference results of the project neither enter the test nor are written by it."""
+    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path / "reference")
+    return tmp_path / "reference"
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the runs that were really trained in this process."""
+    from nclib import config, training
+
+    ids, honest = [], training.train
+    monkeypatch.setattr(training, "train", lambda run, **given: ids.append(config.run_id(run)) or honest(run, **given))
+    return ids
+
+
 @pytest.fixture(autouse=True)
 def _close_figures():
     yield

@@ -66,8 +66,7 @@ class _Device(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        leaves = tree_leaves((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         here = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
         wanted = kwargs.get("device")
         result = function(*tree_map(_content, args), **tree_map(_content, kwargs))

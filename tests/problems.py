@@ -17,6 +17,10 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
 
 
+def single(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed))
+
+
 def rotation(dim: int, seed: int = 0) -> Tensor:
     return torch.linalg.qr(normal(dim, dim, seed=seed)).Q
 

@@ -20,7 +20,6 @@ from packaging.requirements import Requirement
 
 import nclib
 from nclib.engine import store
-from nclib.system import paths
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -93,10 +92,10 @@ def test_clean_keeps_results_and_data(tmp_path):
     assert not kept[0].exists() and all(file.exists() for file in kept[1:])
 
 
+@pytest.mark.usefixtures("reference")
 @pytest.mark.parametrize("page", ["README.md", "book/library.md"])
 def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
-    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
     for block in _python(page):
         exec(block, {})
     said = capsys.readouterr().out

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from nclib.config import suggest
+from nclib.config import one_of
 
 _NODES = 160  # of each panel
 _REACH = 12.0  # the normal density is 1e-32 there
@@ -103,9 +103,7 @@ def activation(which: AnyActivation) -> Phi:
         not converge because it has kinks that were not named.
     """
     if isinstance(which, str):
-        if which not in ACTIVATIONS:
-            raise ValueError(suggest(which, ACTIVATIONS, "activation"))
-        return ACTIVATIONS[which]
+        return ACTIVATIONS[one_of(which, ACTIVATIONS, "activation")]
     if isinstance(which, (LeakyReLU, HardTanh)) or which in ACTIVATIONS.values():
         return which
     made = which if isinstance(which, Activation) else Activation(which)

@@ -78,8 +78,7 @@ def gaussian_mixture(
         covariances = [np.broadcast_to(float(c), p) for c in covariances]
     traces = [(np.diag(c) if matrices else c).sum() for c in covariances]
     products = [[(a * b.T).sum() if matrices else a @ b for b in covariances] for a in covariances]
-    moments = MixtureMoments(means, np.array(traces), np.array(products))
-    return x, np.repeat(np.arange(len(means)), counts), moments
+    return x, np.repeat(np.arange(len(means)), counts), MixtureMoments(means, np.array(traces), np.array(products))
 
 
 def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:

@@ -80,8 +80,7 @@ def equivalence_errors(
                         near = equivalents.equivalent(x, labels, moments, name, sigma_a2, scale, kernel, version)
                     error = spectral_norm(kernel_of[kernel] - near) / norm
                     rows.append((name, n, p, seed, kernel, convention, version, error, norm))
-    names = ["activation", "n", "p", "seed", "kernel", "tau0", "version", "error", "norm"]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=["activation", "n", "p", "seed", "kernel", "tau0", "version", "error", "norm"])
 
 
 def matching_errors(

@@ -36,8 +36,7 @@ def _linear(rows: Sequence[Sequence[float]]) -> Map:
 
 def _two_neurons(rho: float) -> Map:
     weight = torch.tensor([[0.9, -0.8], [0.7, 0.6]], dtype=torch.float64)
-    bias = torch.tensor([0.3, -0.2], dtype=torch.float64)
-    return lambda z: torch.tanh(rho * z @ weight.T + bias)
+    return lambda z: torch.tanh(rho * z @ weight.T + torch.tensor([0.3, -0.2], dtype=torch.float64))
 
 
 MAPS: dict[str, Callable[[float], Map]] = {

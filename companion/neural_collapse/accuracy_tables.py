@@ -116,8 +116,7 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
     (detectable), and verdict, scale and remark. What was not run reads so."""
 
     def text(pattern: str, *names: str) -> list[str]:
-        columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
-        rows = zip(*columns, strict=True)
+        rows = zip(*[table[name] if name in table else pd.Series(np.nan, table.index) for name in names], strict=True)
         return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
 
     idle = table["verdict"] == "not run"

@@ -67,8 +67,7 @@ def largest_std(mean: float, count: int = 10, top: float = 100.0) -> float:
     top, one takes the rest, the others are 0.
     """
     full, rest = divmod(mean * count, top)
-    values = np.array([*[top] * int(full), rest, *[0.0] * count])[:count]
-    return float(values.std(ddof=1))
+    return float(np.array([*[top] * int(full), rest, *[0.0] * count])[:count].std(ddof=1))
 
 
 def audit_part_std(published: pd.DataFrame, count: int = 10) -> pd.DataFrame:

@@ -11,8 +11,7 @@ from companion.exact import Matrix, centring, identity, inner, inverse, matrix, 
 def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     """exp(n · bound) of Lemma B.1 and n, where n = (K−1) · denominator of p makes it rational."""
     k1, a, b = len(others), p.numerator, p.denominator
-    gain = own ** (k1 * a) / prod(others) ** a
-    return gain * (p / k1) ** (k1 * a) * (1 - p) ** (k1 * (b - a)), k1 * b
+    return own ** (k1 * a) / prod(others) ** a * (p / k1) ** (k1 * a) * (1 - p) ** (k1 * (b - a)), k1 * b
 
 
 @states("App. B.1, Lemma B.1, (15)–(17)", "log(δ_k/Σδ) ≤ M1 (log δ_k − mean of log δ_k′) + M2", "holds")

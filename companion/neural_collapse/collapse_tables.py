@@ -172,8 +172,7 @@ def tracked(fresh: bool = False) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, settings: tuple[tuple[int, int], ...]) -> pd.DataFrame:
-    keys = list(zip(frame["K_A"].fillna(0), frame["R"], strict=True))
-    return frame[[key in settings for key in keys]]
+    return frame[[key in settings for key in zip(frame["K_A"].fillna(0), frame["R"], strict=True)]]
 
 
 @functools.cache

@@ -290,8 +290,7 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     for group in _GROUPS.values():
         end = "" if group == "all" else f"_{group}"
         fewest = values[[f"wrong{end}", f"right{end}"]].min(axis="columns").fillna(0)
-        counts = fewest.groupby(level=comparison.SETTING, dropna=False).transform("min") >= FEWEST
-        used = values[counts].reset_index()
+        used = values[fewest.groupby(level=comparison.SETTING, dropna=False).transform("min") >= FEWEST].reset_index()
         settings = len(used[comparison.SETTING].drop_duplicates())
         for signal, meaning in SIGNALS.items():
             seeds = used.groupby("seed")[f"auroc_{signal}{end}"]

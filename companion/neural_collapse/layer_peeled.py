@@ -357,5 +357,4 @@ def _off_diagonal_cosine(gram: np.ndarray, tiny: float = 0.0) -> float:
     squares = np.diag(gram)
     if len(gram) < 2 or squares.min() <= tiny:
         return math.nan
-    cosines = gram / np.sqrt(np.outer(squares, squares))
-    return float(cosines[~np.eye(len(gram), dtype=bool)].mean().clip(-1, 1))
+    return float((gram / np.sqrt(np.outer(squares, squares)))[~np.eye(len(gram), dtype=bool)].mean().clip(-1, 1))

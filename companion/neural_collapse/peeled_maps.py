@@ -92,8 +92,7 @@ class _Objective:
             h = _scaled(h, self.radii[1])
         z = w @ h
         logs, self.softmax = _softmax(z)
-        loss = float(self.weights @ (logs - z[self.labels, self.columns]))
-        return PeeledFit(loss, w, h0, h, m)
+        return PeeledFit(float(self.weights @ (logs - z[self.labels, self.columns])), w, h0, h, m)
 
     def _operator(self, m: np.ndarray) -> np.ndarray:
         identity, kind = self.identity, self.problem.map

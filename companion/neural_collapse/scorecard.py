@@ -38,8 +38,7 @@ def score_claims(profile: str) -> pd.DataFrame:
         has been run; notebook; runs, the ids of the runs behind the row, separated by spaces.
     """
     places = [(part, *place) for part, tables in SOURCES.items() for place in tables.items()]
-    rows = [row for place in places for row in _rows_of(*place, profile)]
-    card = pd.DataFrame(rows, columns=COLUMNS)
+    card = pd.DataFrame([row for place in places for row in _rows_of(*place, profile)], columns=COLUMNS)
     return card.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
 
 

@@ -184,8 +184,7 @@ def _at(rows: pd.DataFrame, sweep: str, method: str, at: float | None = None) ->
     """Values (seed × metric) of training images at one point of a sweep, by default its least."""
     found = rows.query("sweep == @sweep and method == @method and split == 'train'")
     at = found["at"].min() if at is None else at
-    near = (found["at"] - at).abs() <= 1e-9 * abs(at)
-    return found[near].pivot(index="seed", columns="metric", values="value")
+    return found[(found["at"] - at).abs() <= 1e-9 * abs(at)].pivot(index="seed", columns="metric", values="value")
 
 
 _NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}

@@ -14,9 +14,7 @@ runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=
 def export(
     names: Names = None,
     profile: ProfileName = "quick",
-    collection: Annotated[
-        str | None, typer.Option(help="Folder in results/reference/; left out: the profile's name.")
-    ] = None,
+    collection: Annotated[str | None, typer.Option(help="Folder in results/reference/, else the profile's.")] = None,
     finished: Annotated[bool, typer.Option("--finished", help="Leave out what is not trained yet.")] = False,
     parameter: Settings = None,
 ) -> None:

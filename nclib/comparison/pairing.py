@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nclib.comparison.verdicts import EQUAL_WITHIN, LEVEL, Interval, Verdict, interval, verdict
-from nclib.config import LAST_EPOCHS, ModelConfig
+from nclib.config import LAST_EPOCHS, ModelConfig, one_of
 
 SETTING = ["dataset", "K_A", "R"]
 TERMINAL_ACCURACY = 0.999
@@ -344,8 +344,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
 
 def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFrame:
     """`by_run`, and which epochs it took."""
-    if how not in ("last", "last_epochs"):
-        raise ValueError(f"how is 'last' or 'last_epochs', not {how!r}")
+    one_of(how, ("last", "last_epochs"), "value of how")
     rows = frame.loc[(frame["metric"] == metric) & (frame["split"] == split), [*KEYS, "epoch", "value"]]
     for name in ("epoch", "seed"):
         values = rows[name] if rows[name].dtype == object else rows[name].drop_duplicates()
@@ -407,17 +406,10 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     >>> nc.comparison.terminal_phase(frame)["reached"].tolist()
     [False]
     """
-    return _phase(_checked(frame)).copy()
+    return _phase(_checked(frame))
 
 
 def _phase(frame: pd.DataFrame) -> pd.DataFrame:
-    known = frame["metric"].isin(PHASE_METRICS) & (frame["split"] == "train")
-    return _phase_of(pickle.dumps(frame.loc[known, [*KEYS, *_ROW]].reset_index(drop=True)))
-
-
-@functools.lru_cache(maxsize=64)
-def _phase_of(rows: bytes) -> pd.DataFrame:
-    frame = pickle.loads(rows)
     ends = pd.concat([_tails(frame, metric, "train", "last") for metric in PHASE_METRICS])
     runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)
     found = runs.agg(value=("value", "min"), known=("value", "count"), epochs=("epoch", "nunique")).reset_index()

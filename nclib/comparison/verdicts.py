@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from nclib.config import one_of
 from nclib.system import words
 
 LEVEL = 0.95
@@ -220,10 +221,9 @@ def verdict(
     >>> nc.verdict(found, "paper", "higher").word
     'supported'
     """
-    if scale not in words.SCALES:
-        raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
-    if isinstance(claim, str) and claim not in CLAIMED:
-        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMED)}")
+    one_of(scale, words.SCALES, "scale")
+    if isinstance(claim, str):
+        one_of(claim, CLAIMED, "claim")
     if not 0 <= within < np.inf:
         raise ValueError(f"within={within!r}: give a share of at least 0, such as 0.1")
     if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well

@@ -20,4 +20,4 @@ from .run import (
     named_options as named_options,
     run_id as run_id,
 )
-from .strict import Config as Config, ConfigError as ConfigError, suggest as suggest
+from .strict import Config as Config, ConfigError as ConfigError, one_of as one_of, suggest as suggest

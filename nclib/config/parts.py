@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from nclib.config.strict import Config, ConfigError, added_later, option, suggest
+from nclib.config.strict import Config, added_later, one_of, option, suggest
 from nclib.system import own_code
 
 LAST_EPOCHS = 10
@@ -345,6 +345,4 @@ def recipe(name: str = "workable", **changes: Any) -> TrainConfig:
     ConfigError
         For a name that is not in `RECIPES` or an option that `TrainConfig` does not have.
     """
-    if name not in RECIPES:
-        raise ConfigError(suggest(name, RECIPES, "recipe"))
-    return TrainConfig(**RECIPES[name] | changes)
+    return TrainConfig(**RECIPES[one_of(name, RECIPES, "recipe")] | changes)

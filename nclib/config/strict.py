@@ -29,6 +29,13 @@ def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> 
     return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(allowed)}"
 
 
+def one_of(name: str, allowed: typing.Iterable[str], what: str) -> str:
+    """The name, where it is allowed; for another one raises `ConfigError`, as `suggest` says it."""
+    if name not in allowed:
+        raise ConfigError(suggest(name, allowed, what))
+    return name
+
+
 def added_later(default: Any, **constraints: Any) -> Any:
     """A field that came after runs had been stored: at its default it stays out of the identity, so that runs from
     before keep their names."""

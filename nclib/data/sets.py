@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from nclib.config import ConfigError, suggest
+from nclib.config import one_of
 from nclib.data.base import SPLITS, Dataset
 from nclib.data.digits import EMBEDDED, embedded
 from nclib.data.folders import read_cache, resolve_dataset
@@ -46,10 +46,9 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     >>> digits.images.shape
     torch.Size([400, 1, 8, 8])
     """
-    if split not in SPLITS:
-        raise ConfigError(suggest(split, SPLITS, "split"))
     name = resolve_dataset(name)
-    return (embedded if name in EMBEDDED else original if name in TORCHVISION else read_cache)(name, split)
+    read = embedded if name in EMBEDDED else original if name in TORCHVISION else read_cache
+    return read(name, one_of(split, SPLITS, "split"))
 
 
 def fetch(name: str) -> str:

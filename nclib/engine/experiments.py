@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from nclib.config import ConfigError, StoredConfig, suggest
+from nclib.config import ConfigError, StoredConfig, one_of
 from nclib.engine.profiles import Profile, get_profile, override
 from nclib.system import plugins
 
@@ -50,12 +50,9 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     >>> sorted({config.model.kind for config in configs})
     ['deq', 'explicit']
     """
-    full = name if "/" in name else f"{MAIN_PAPER}/{name}"
-    makers = known()
-    if full not in makers:
-        raise ConfigError(suggest(full, makers, "experiment"))
+    maker = known()[one_of(name if "/" in name else f"{MAIN_PAPER}/{name}", known(), "experiment")]
     profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
-    configs = makers[full](profile)
+    configs = maker(profile)
     if not configs:
         raise ConfigError(f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} leaves none")
     return configs

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nclib import data
-from nclib.config import AUGMENTATION, ConfigError, suggest
+from nclib.config import AUGMENTATION, ConfigError, one_of
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,7 @@ PROFILES = _read(Path(__file__).with_name("profiles.yaml"))
 
 def get_profile(name: str) -> Profile:
     """The profile of that name; raises `ConfigError` with the nearest name for another."""
-    if name not in PROFILES:
-        raise ConfigError(suggest(name, PROFILES, "profile"))
-    return PROFILES[name]
+    return PROFILES[one_of(name, PROFILES, "profile")]
 
 
 OVERRIDES = (
@@ -118,8 +116,7 @@ def override(profile: Profile, **values: Any) -> Profile:
         For an unknown name, with the nearest one. What a number may be, the configurations say.
     """
     for name in values:
-        if name not in OVERRIDES:
-            raise ConfigError(suggest(name, OVERRIDES, "parameter"))
+        one_of(name, OVERRIDES, "parameter")
     changes = {name: value for name, value in values.items() if value}
     if "dataset" in changes:
         name = data.resolve_dataset(changes["dataset"])
@@ -136,8 +133,7 @@ def override(profile: Profile, **values: Any) -> Profile:
         changes["shallow_widths"] = (changes["width"],)
     if changes.get("recipe") in AUGMENTATION:
         changes["augment"] = AUGMENTATION[changes["recipe"]]
-    if changes.get("inputs", "pixels") not in ("pixels", "resnet18"):
-        raise ConfigError(suggest(changes["inputs"], ("pixels", "resnet18"), "kind of inputs"))
+    one_of(changes.get("inputs", "pixels"), ("pixels", "resnet18"), "kind of inputs")
     changed = dataclasses.replace(profile, **changes)
     if "lr" in changes and changed.recipe == "paper":
         raise ConfigError("recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from nclib.config import ConfigError, StoredConfig, run_id, suggest
+from nclib.config import ConfigError, StoredConfig, one_of, run_id
 from nclib.engine.jobs import CodeChanged, Grid, Progress, RunLog, changed_code, check_runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import finished, load_run, reference_store
@@ -126,10 +126,8 @@ def ensure_runs(
     >>> sorted(frame["split"].unique())
     ['steps', 'test', 'train']
     """
-    if train not in TRAIN:
-        raise ConfigError(suggest(train, TRAIN, "value of train"))
     wanted = _unique(configs)
-    if train != "missing":
+    if one_of(train, TRAIN, "value of train") != "missing":
         if lacking := wanted.keys() - finished(wanted):
             said = f"train={train!r} forbids training the {len(lacking)} runs that are missing"
             changed = sorted({changed_code(wanted[run], default_store()) for run in lacking} - {""})

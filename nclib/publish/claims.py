@@ -127,8 +127,7 @@ def _regenerated(row: Mapping[str, Any]) -> str:
     if "evidence" in row:
         return _text(row, "evidence")
     if "low" in row and not pd.isna(row["change"]):
-        interval = "" if pd.isna(row["low"]) else f" ({row['low']:+.1f} to {row['high']:+.1f})"
-        return f"{row['change']:+.1f} %{interval}"
+        return f"{row['change']:+.1f} %" + f" ({row['low']:+.1f} to {row['high']:+.1f})" * pd.notna(row["low"])
     number = next((row[name] for name in ("difference", "change", "slope") if name in row), None)
     return _signed(number, " points" * ("printed_difference" in row))
 

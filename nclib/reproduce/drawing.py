@@ -81,8 +81,7 @@ class Drawing:
         self.tasks, self.profile, self.force, self.echo = tasks, profile, force, echo
         self.waiting = list(tasks)
         self.there: set[str] = set()
-        planned = set(self.order())
-        self.awaited = {task.name: task.needed.keys() | task.optional.keys() & planned for task in tasks}
+        self.awaited = {task.name: task.needed.keys() | task.optional.keys() & set(self.order()) for task in tasks}
         self._code = code()
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         self._rows: dict[str, concurrent.futures.Future[Row]] = {}

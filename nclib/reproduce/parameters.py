@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 
 from nclib import data
-from nclib.config import ConfigError, suggest
+from nclib.config import ConfigError, one_of
 from nclib.publish.notebooks import source
 from nclib.system.other_parameters import SET_BY_THE_COMMAND
 
@@ -54,9 +54,7 @@ def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, di
             raise ConfigError(f"{text!r:.200} is not an assignment; write name=value, for instance epochs=3")
         if name in SET_BY_THE_COMMAND:
             raise ConfigError(f"{name} is not passed by -p; use the option --{name}")
-        if name not in known:
-            raise ConfigError(suggest(name, known, "parameter"))
-        typed[name] = value
+        typed[one_of(name, known, "parameter")] = value
     if typed.get("dataset"):
         typed["dataset"] = data.resolve_dataset(typed["dataset"], base=Path.cwd())
     given = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nclib.config import ConfigError, StoredConfig, run_id, suggest
+from nclib.config import ConfigError, StoredConfig, one_of, run_id
 from nclib.engine import experiments, profiles, runs
 from nclib.engine.jobs import place
 from nclib.engine.profiles import given
@@ -77,8 +77,7 @@ def reproduce(
     clock = time.monotonic()
     if scheduler and workers:
         raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers")
-    if train not in runs.TRAIN:
-        raise ConfigError(suggest(train, runs.TRAIN, "value of train"))
+    one_of(train, runs.TRAIN, "value of train")
     profiles.get_profile(profile)
     with environment():
         tasks = prepare(chosen(names), profile, overrides, train)

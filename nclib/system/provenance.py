@@ -6,7 +6,6 @@ Importing this module is cheap: torch is loaded by the first measurement, not be
 
 import contextlib
 import datetime
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import nclib
+from nclib.system.files import sha256
 from nclib.system.plugins import packages as packages
 
 _FOLDER = Path(__file__).resolve().parent
@@ -112,8 +112,7 @@ def versions() -> dict[str, str]:
 
 def digest(files: Iterable[Path]) -> str:
     """SHA-256 over the contents of files, in the order given."""
-    contents = (hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
-    return hashlib.sha256("".join(contents).encode()).hexdigest()
+    return sha256("".join(sha256(path.read_bytes()) for path in files).encode())
 
 
 def folder(package: str) -> Path:

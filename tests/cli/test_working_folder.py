@@ -64,8 +64,7 @@ def run(folder, *words, start=()):
     environment |= {"PYTHONPATH": str(site)}
     command = [sys.executable, *(start or [folder.parent / "bin/nclib"]), *words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=570)
-    executed = sorted(path.name.removeprefix("executed") for path in folder.parent.glob("executed*"))
-    return done, executed
+    return done, sorted(path.name.removeprefix("executed") for path in folder.parent.glob("executed*"))
 
 
 TRAIN = ("train", "--profile", "smoke", "--model", "deq")

@@ -102,9 +102,9 @@ def test_a_printed_number_that_is_missing_claims_nothing(kind):
 
 
 def test_an_unknown_claim_or_scale_is_refused():
-    with pytest.raises(ValueError, match=r"'smaller' is not one of lower, higher, equal"):
+    with pytest.raises(ValueError, match=r"claim 'smaller'.*Allowed: equal, higher, lower"):
         verdict(Interval(1, 0.1, 3), "toy", "smaller")
-    with pytest.raises(ValueError, match=r"scale 'large' is not one of paper, reduced, toy"):
+    with pytest.raises(ValueError, match=r"scale 'large'.*Allowed: paper, reduced, toy"):
         verdict(Interval(1, 0.1, 3), "large", "lower")
 
 

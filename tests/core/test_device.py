@@ -92,8 +92,7 @@ def test_an_equilibrium_waits_once_an_evaluation_and_a_product(waits, problem, g
         products = layer.last_backward.num_evals if isinstance(gradient, deq.Implicit) else 0
         found = [p.grad.cpu() for p in cell.parameters()]
         cell.zero_grad()
-        fixed = isinstance(gradient, (deq.Unrolled, deq.Reversible))
-        return 0 if fixed else solution.num_evals + products, found
+        return 0 if isinstance(gradient, (deq.Unrolled, deq.Reversible)) else solution.num_evals + products, found
 
     _, expected = gradients(x)
     (there,), cell = _there([x]), cell.to(GPU)

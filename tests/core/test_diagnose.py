@@ -29,8 +29,7 @@ class Wrong(TanhCell):
         if self.fault == "buffer" and torch.is_grad_enabled():
             self.gain.mul_(0.5)
         z, x = z.detach() if self.fault == "z" else z, x.detach() if self.fault == "x" else x
-        u = self.u.detach() if self.fault == "cell.u" else self.u
-        h = self.gain.clone() * z @ self.w.T + x @ u.T
+        h = self.gain.clone() * z @ self.w.T + x @ (self.u.detach() if self.fault == "cell.u" else self.u).T
         return h / h.norm(dim=1, keepdim=True).detach() if self.fault == "norm" else torch.tanh(h)
 
 
@@ -160,8 +159,7 @@ HEALTHY = {
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_a_healthy_layer_gets_no_complaint(name, mode):
     make, x = HEALTHY[name]
-    layer = getattr(make(), mode)()
-    found = nc.diagnose(layer, x)
+    found = nc.diagnose(getattr(make(), mode)(), x)
     assert found.complaints == [], found
     assert found.findings["converged"]["ok"] and found.findings["gradient"]["ok"], found
 

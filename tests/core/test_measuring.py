@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from problems import Net
+from problems import single as normal
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
@@ -25,10 +26,6 @@ from nclib.metrics import hooks, layers, measuring, ood
 
 K = 4
 LABELS = torch.arange(60) % K
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def batches(x, labels=LABELS, size=25):

@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from problems import single as normal
 from sklearn.decomposition import PCA
 
 import nclib as nc
 
 K = 4
 LABELS = torch.arange(60) % K
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def problem(seed=0, d=12):

@@ -309,5 +309,5 @@ def test_settings_are_never_counted_as_seeds_and_names_are_checked():
             table(frame, {"nc1": asked}, "reduced")
     with pytest.raises(ValueError, match="name two networks"):
         pairs(frame, "nc1", arm="deq", against="deq")
-    with pytest.raises(ValueError, match="how is 'last' or 'last_epochs', not 'mean of last 10'"):
+    with pytest.raises(ValueError, match=r"value of how 'mean of last 10'.*Allowed: last, last_epochs"):
         pairs(frame, "nc1", how="mean of last 10")

@@ -155,8 +155,7 @@ def _wants_order(net, x):
     ],
 )
 def test_layers_whose_rows_are_not_the_samples_are_left_out(does, left):
-    parts = {name: nn.Linear(K, 8) for name in ("proj", "other")}
-    net = Net(does, **parts, fc=nn.Linear(8, K), prompts=normal(K, K))
+    net = Net(does, **{name: nn.Linear(K, 8) for name in ("proj", "other")}, fc=nn.Linear(8, K), prompts=normal(K, K))
     x = normal(8, K, K).sort(1, descending=True).values
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from problems import Net
+from problems import single as normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -13,10 +14,6 @@ import nclib as nc
 
 K = 3
 LABELS = torch.arange(60) % K
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 X = normal(60, 8) + normal(K, 8, seed=1)[LABELS]

@@ -279,8 +279,7 @@ def test_a_diverged_row_keeps_its_best_finite_iterate(method, rows):
 
     def f(z, x):
         calls[0] += 1
-        bad = (x > 1) & (calls[0] >= 3)
-        return torch.where(bad, math.nan, 0.5 * torch.cos(z) + x)
+        return torch.where((x > 1) & (calls[0] >= 3), math.nan, 0.5 * torch.cos(z) + x)
 
     x = torch.tensor([[0.1], [2.0], [0.3]]).double()
     answer = fixed_point(f, method(tol=1e-12, max_steps=60), torch.zeros_like(x), (x,), rows=rows)

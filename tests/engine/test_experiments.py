@@ -17,13 +17,7 @@ from nclib.engine.runs import ensure_runs
 from nclib.publish import captions
 from nclib.system import paths
 
-
-@pytest.fixture(autouse=True)
-def reference(tmp_path, monkeypatch):
-    """Reference results of the project neither enter these tests nor are written by them."""
-    folder = tmp_path / "reference"
-    monkeypatch.setattr(paths, "reference", lambda: folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("reference")
 
 
 @pytest.mark.parametrize(

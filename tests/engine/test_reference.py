@@ -26,8 +26,7 @@ def test_there_are_some_and_they_take_at_most_fourteen_megabytes():
 def test_a_reference_run_is_named_by_its_configuration(run):
     stored = STORE.open(run)
     kinds = plugins.added("kinds")
-    kind = kinds[stored.config["kind"]].load() if stored.config["kind"] in kinds else RunConfig
-    config = kind(**stored.config)
+    config = (kinds[stored.config["kind"]].load() if stored.config["kind"] in kinds else RunConfig)(**stored.config)
     assert run_id(config) == run
     assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
     if config.kind == "classifier":

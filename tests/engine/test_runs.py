@@ -38,25 +38,7 @@ def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
     return RunConfig(data=images, model={"kind": kind, "width": 2}, train=train, seed=seed, profile="smoke")
 
 
-@pytest.fixture(autouse=True)
-def reference(tmp_path, monkeypatch):
-    """Reference results of the project neither enter these tests nor are written by them."""
-    folder = tmp_path / "reference"
-    monkeypatch.setattr(paths, "reference", lambda: folder)
-    return folder
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """The ids of the runs that were really trained in this process."""
-    ids, honest = [], training.train
-
-    def counting(config, **options):
-        ids.append(run_id(config))
-        return honest(config, **options)
-
-    monkeypatch.setattr(training, "train", counting)
-    return ids
+pytestmark = pytest.mark.usefixtures("reference")
 
 
 def _same_bits(run, one, other):

@@ -60,8 +60,7 @@ def test_a_run_is_read_back_to_the_bit(store):
 
 
 def test_frame_is_tidy(store):
-    runs = [_save(store), _save(store, SisterConfig(seed=4))]
-    frame = stack(tidy(store.open(run)) for run in runs)
+    frame = stack(tidy(store.open(run)) for run in (_save(store), _save(store, SisterConfig(seed=4))))
     assert list(frame.columns) == list(stack([]).columns) == FRAME_COLUMNS
     ours, sister = frame.iloc[0], frame.iloc[-1]
     assert ours[["dataset", "model", "setting", "R"]].tolist() == ["digits", "explicit", "balanced", 1.0]
@@ -185,8 +184,7 @@ def test_pickles_are_never_executed(store, tmp_path, monkeypatch):
 def test_checkpoint_round_trip_and_damage(store):
     checkpoint = store.checkpoint("some-run")
     assert checkpoint.load() is None
-    state = {"epoch": 3, "history": [(1, "train", "loss", 0.5)], "model": {"w": torch.ones(2)}}
-    checkpoint.save(state)
+    checkpoint.save({"epoch": 3, "history": [(1, "train", "loss", 0.5)], "model": {"w": torch.ones(2)}})
     loaded, content = checkpoint.load(), checkpoint.path.read_bytes()
     assert loaded["epoch"] == 3 and torch.equal(loaded["model"]["w"], torch.ones(2))
     other = content.replace(b"some-run", b"someother", 1)

@@ -56,8 +56,7 @@ def test_gradients_are_those_of_torchdeq(theirs, ours):
         layer = torchdeq.get_deq(f_solver="anderson", **limits, **theirs)
         return layer(lambda z: f(z, x), torch.zeros_like(x))[0][-1]
 
-    solver = nc.Anderson(tol=1e-12, max_steps=200)
-    found = gradient(lambda f, x: nc.DEQ(f, solver, ours, z0="zeros")(x)[0])
+    found = gradient(lambda f, x: nc.DEQ(f, nc.Anderson(tol=1e-12, max_steps=200), ours, z0="zeros")(x)[0])
     torch.testing.assert_close(found, gradient(solve_theirs), atol=1e-10, rtol=0)
 
 

@@ -111,7 +111,7 @@ def sweep(
     return ax
 
 
-def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = True, log_across: bool = False) -> Axes:
+def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log_across: bool = False) -> Axes:
     """Small models side by side: mean over seeds with a band from the least to the largest seed.
 
     Parameters
@@ -119,8 +119,8 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = T
     rows : model (its name in the legend), kind, seed, at, value; one point for each model, seed and at. Equilibrium
         models keep their colours, the others take the next one; FNNs are dashed.
     label, across : what the axes call value and at
-    log, log_across : logarithmic ones. On a logarithmic axis the mean is geometric and values that are not positive are
-        left out.
+    log_across : a logarithmic one too. Values are on a logarithmic axis: their mean is geometric, and those that are
+        not positive are left out.
 
     Returns
     -------
@@ -128,15 +128,15 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = T
     """
     kinds = rows.groupby("model", sort=False)["kind"].first()
     others = iter(_OTHERS)
-    ax.set(xscale="log" if log_across else "linear", yscale="log" if log else "linear")
+    ax.set(xscale="log" if log_across else "linear", yscale="log")
     look = {
         "palette": {name: _DEQS.get(kind) or next(others) for name, kind in kinds.items()},
         "dashes": {name: (3, 1.5) if kind == "fnn" else "" for name, kind in kinds.items()},
         "markers": dict(zip(kinds.index, itertools.cycle("osD^vP"))),
         "markevery": max(1, rows["at"].nunique() // _MARKS_PER_CURVE),
     }
-    shown = rows[rows["value"] > 0] if log else rows
-    sns.lineplot(shown, x="at", y="value", hue="model", style="model", errorbar=("pi", 100), ax=ax, **look)
+    positive = rows[rows["value"] > 0]
+    sns.lineplot(positive, x="at", y="value", hue="model", style="model", errorbar=("pi", 100), ax=ax, **look)
     ax.get_legend().remove()
     ax.set(xlabel=across, ylabel=label)
     return ax

@@ -61,8 +61,7 @@ def _unit(text):
 
 @pytest.mark.parametrize(("sizes", "row"), TABLE.items())
 def test_table_of_thresholds(sizes, row):
-    classes = sum(sizes)
-    frame = lp.threshold_table([classes], [sizes[0]], (0.01, 0.1, 1, math.sqrt(5), 5))
+    frame = lp.threshold_table([sum(sizes)], [sizes[0]], (0.01, 0.1, 1, math.sqrt(5), 5))
     for printed, found in zip(row.split(), frame.itertuples(), strict=True):
         for text, value in zip(printed.split("/"), (found.collapse_ratio, found.total_collapse_ratio), strict=True):
             assert value == pytest.approx(float(text), abs=0.6 * _unit(text)) or text == "inf" == str(value)

@@ -16,7 +16,7 @@ from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
-from nclib.system import paths, words
+from nclib.system import words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 
@@ -118,15 +118,8 @@ def test_rows_of_probes_are_never_taken_for_rows_of_runs(probed):
     assert not rows.duplicated(["run_id", "split", "sweep", "method", "at", "metric"]).any()
 
 
-def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
-    trained, honest = [], training.train
-
-    def counting(config, **options):
-        trained.append(run_id(config))
-        return honest(config, **options)
-
-    monkeypatch.setattr(training, "train", counting)
+@pytest.mark.usefixtures("reference")
+def test_a_probe_asked_for_alone_trains_its_base_once(trained):
     base, probe = _base(step=False), _probe(_base(step=False), last_step=2, last_digit=1)
     with pytest.raises(MissingRuns, match=run_id(probe)):
         ensure_runs([probe], train="never")

@@ -82,8 +82,7 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
     run = regression.train_regression(config)
     model = UNROLLED.build(1, 0)
     model.load_state_dict(run.weights)
-    task = regression.Task(config.task, 0)
-    x, y = (part[:1024] for part in task.test)
+    x, y = (part[:1024] for part in regression.Task(config.task, 0).test)
     rows = run.tables["history"].query("split == 'iterations'").pivot(index="epoch", columns="metric", values="value")
     assert rows.index.max() == 300
     with torch.no_grad():
