@@ -71,6 +71,26 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ids
 
 
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with the RUNS of the module."""
+    from nclib import ensure_runs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCLIB_RESULTS", str(folder := tmp_path_factory.mktemp("results")))
+        ensure_runs(request.module.RUNS)
+    return folder
+
+
+@pytest.fixture
+def frame(request: pytest.FixtureRequest, results: Path, monkeypatch: pytest.MonkeyPatch):
+    """The rows of these RUNS."""
+    from nclib import ensure_runs
+
+    monkeypatch.setenv("NCLIB_RESULTS", str(results))
+    return ensure_runs(request.module.RUNS, train="never")
+
+
 @pytest.fixture(autouse=True)
 def _close_figures():
     yield

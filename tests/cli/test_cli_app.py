@@ -41,8 +41,7 @@ def test_help_needs_nothing_heavy():
 )
 def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
     result = nclib(*arguments)
-    assert result.exit_code == 2
-    assert near in result.output
+    assert result.exit_code == 2 and near in result.output
     assert not trained and not paths.results().exists()
 
 

@@ -85,5 +85,4 @@ def test_measure_refuses_by_a_sentence(own, arguments, message):
     np.savez("strange.npz", h=h, x=h)
     np.savez("short.npz", h=h, labels=np.arange(5))
     done = nclib("measure", *[part.replace("OWN", own) for part in arguments])
-    assert done.exit_code == 2
-    assert message in done.stderr
+    assert done.exit_code == 2 and message in done.stderr

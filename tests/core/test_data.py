@@ -105,8 +105,7 @@ def test_fingerprint_is_of_the_content_alone(tmp_path):
 def test_a_configuration_takes_the_resolved_name_and_no_path(tmp_path):
     folder = tree(tmp_path / "my pets [1]", colours())
     name = data.resolve_dataset(f"folder:{folder}")
-    assert name.startswith("folder:my-pets-1@")
-    assert DataConfig(dataset=name).dataset == name
+    assert name.startswith("folder:my-pets-1@") and DataConfig(dataset=name).dataset == name
     with pytest.raises(ConfigError, match="resolve_dataset"):
         DataConfig(dataset=f"folder:{folder}")
     with pytest.raises(data.DataError, match="nowhere does not exist"):

@@ -62,8 +62,7 @@ def labels() -> torch.Tensor:
 def test_every_class_gets_its_count_without_replacement(labels):
     counts = torch.tensor([60, 40, 20, 5, 1])
     kept = subsample_indices(labels, counts, seed=0)
-    assert kept.dtype == torch.int64
-    assert torch.bincount(labels[kept]).tolist() == counts.tolist()
+    assert kept.dtype == torch.int64 and torch.bincount(labels[kept]).tolist() == counts.tolist()
     assert len(kept.unique()) == len(kept)
     assert torch.equal(kept, kept.sort().values)
 

@@ -54,8 +54,7 @@ def _contract(model, scale=0.1):
 def test_full_width_arms_have_the_papers_number_of_parameters(kind, options, block):
     with torch.device("meta"):  # counting needs no numbers
         ten = build_model(ModelConfig(kind=kind, **options), 10, 3)
-    assert count_parameters(ten.encoder) == ENCODER
-    assert count_parameters(ten.block) == block
+    assert count_parameters(ten.encoder) == ENCODER and count_parameters(ten.block) == block
     assert count_parameters(ten) == ENCODER + block + 512 * 10
     if kind == "explicit":
         assert count_parameters(ten) == 11_173_952
@@ -139,8 +138,7 @@ def test_the_feature_of_a_deq_is_the_pool_of_a_fixed_point(start):
     torch.testing.assert_close(model.block.cell(z, inner), z, rtol=1e-10, atol=1e-10)
     out = model(x)
     assert torch.equal(out.features, z.mean(dim=(2, 3)))
-    assert (z >= 0).all()
-    assert solution.residual.max() <= 1e-12
+    assert (z >= 0).all() and solution.residual.max() <= 1e-12
 
 
 def test_implicit_gradient_is_that_of_the_unrolled_network():

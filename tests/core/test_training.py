@@ -81,8 +81,7 @@ class Fake(nn.Module):
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
 PREDICTED = torch.tensor([0, 0, 0, 1, 1, 2, 0, 2])  # class accuracies 3/4, 1/2, 1/2
-LOGITS = 2.0 * F.one_hot(PREDICTED, 3) + torch.linspace(0, 0.1, 24).view(8, 3)
-IMAGES = LOGITS.view(8, 3, 1, 1)
+IMAGES = (2.0 * F.one_hot(PREDICTED, 3) + torch.linspace(0, 0.1, 24).view(8, 3)).view(8, 3, 1, 1)
 
 
 def _evaluate(counts, with_nc=False, model=None, **options):

@@ -221,8 +221,7 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
         (folder / "library.py").write_text(f"import torch\nTwice = torch.relu = lambda x: x  # {part}\n")
         with pytest.raises(own_code.OwnCodeError, match=f"{part}, which"), own_code.imported("library:Twice", None):
             pass
-    assert torch.relu is before
-    assert run_id(cell()) == helped
+    assert torch.relu is before and run_id(cell()) == helped
     (folder / "others.py").write_text("def net():\n    import __main__\n")
     with pytest.raises(own_code.OwnCodeError, match="others imports the script that runs: put what it needs"):
         own_code.digest("others:net")

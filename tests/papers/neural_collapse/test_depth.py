@@ -12,7 +12,6 @@ from companion.neural_collapse import depth
 from companion.neural_collapse.depth import SIGNALS, DepthConfig
 from nclib import comparison, training
 from nclib.config import RunConfig, run_id
-from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
 
 BLOCKS = {
@@ -33,20 +32,7 @@ def _base(kind="deq", seed=0, **model):
 BASES = {kind: _base(kind) for kind in BLOCKS}
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """A results folder with a look at a run of every last block."""
-    folder = tmp_path_factory.mktemp("looked")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NCLIB_RESULTS", str(folder))
-        ensure_runs([*BASES.values(), *(DepthConfig(base=base) for base in BASES.values())])
-    return folder
-
-
-@pytest.fixture
-def frame(results, monkeypatch):
-    monkeypatch.setenv("NCLIB_RESULTS", str(results))
-    return ensure_runs([*BASES.values(), *(DepthConfig(base=base) for base in BASES.values())], train="never")
+RUNS = [*BASES.values(), *(DepthConfig(base=base) for base in BASES.values())]
 
 
 def _values(rows, **chosen):

@@ -63,32 +63,19 @@ def test_multiplications_are_those_that_torch_counts(options):
     assert table.set_index("stage").loc["last block", "evaluations"] == options.get("unroll", 1)
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """A results folder with one probed run."""
-    folder = tmp_path_factory.mktemp("probed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NCLIB_RESULTS", str(folder))
-        ensure_runs([_base(), _probe()])
-    return folder
+RUNS = [_base(), _probe()]
 
 
-@pytest.fixture
-def probed(results, monkeypatch):
-    monkeypatch.setenv("NCLIB_RESULTS", str(results))
-    return ensure_runs([_base(), _probe()], train="never")
-
-
-def test_a_probe_repeats_the_runs_last_evaluation(probed):
-    assert set(PROBED) <= set(probed["metric"])
-    same = solver_sweep.probe_consistency(probed, [*PROBED, "loss", "solver_steps", "accuracy_minority"])
+def test_a_probe_repeats_the_runs_last_evaluation(frame):
+    assert set(PROBED) <= set(frame["metric"])
+    same = solver_sweep.probe_consistency(frame, [*PROBED, "loss", "solver_steps", "accuracy_minority"])
     assert len(same) == len(PROBED) + 3 and same["difference"].max() < 1e-6
-    own = probe_rows(probed).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
-    final = comparison.by_run(probed, "accuracy_majority", "test")
+    own = probe_rows(frame).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
+    final = comparison.by_run(frame, "accuracy_majority", "test")
     assert own["value"].tolist() == final["value"].tolist() and own["at"].tolist() == [2]
 
 
-def test_one_evaluation_allowed_returns_the_input_of_the_block(results, probed):
+def test_one_evaluation_allowed_returns_the_input_of_the_block(results, frame):
     config = _base()
     weights = default_store().open(run_id(config)).weights
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
@@ -98,7 +85,7 @@ def test_one_evaluation_allowed_returns_the_input_of_the_block(results, probed):
         x = model.encoder(images)
         once = model.block.cell(x, x)
     assert not more
-    rows = probe_rows(probed).query("sweep == 'steps' and split == 'train'")
+    rows = probe_rows(frame).query("sweep == 'steps' and split == 'train'")
     for method in METHODS:
         found = rows[rows["method"] == method].pivot(index="at", columns="metric", values="value")
         for metric, function in {"nc1_trace_ratio": metrics.nc1_trace_ratio, "nc1_cdnv": metrics.nc1_cdnv}.items():
@@ -110,10 +97,10 @@ def test_one_evaluation_allowed_returns_the_input_of_the_block(results, probed):
         assert (found["solver_converged"].diff().dropna() >= 0).all()
 
 
-def test_rows_of_probes_are_never_taken_for_rows_of_runs(probed):
-    assert len(comparison.by_run(probed, "nc1_pinv", "train")) == 1
-    assert len(comparison.solver_audit(probed)) == 1 and len(comparison.terminal_phase(probed)) == 1
-    rows = probe_rows(probed)
+def test_rows_of_probes_are_never_taken_for_rows_of_runs(frame):
+    assert len(comparison.by_run(frame, "nc1_pinv", "train")) == 1
+    assert len(comparison.solver_audit(frame)) == 1 and len(comparison.terminal_phase(frame)) == 1
+    rows = probe_rows(frame)
     assert set(rows["sweep"]) == {"own", "steps", "tolerance", "epochs"}
     assert not rows.duplicated(["run_id", "split", "sweep", "method", "at", "metric"]).any()
 
