@@ -13,7 +13,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -413,12 +412,15 @@ def trained(config: RunConfig, weights: Mapping[str, Tensor], arrays: Mapping[st
     return model
 
 
+@torch.no_grad()
 def _probe(model: Classifier, images: Tensor) -> dict[str, Tensor]:
     """Images, and their features in evaluation mode; nothing for a network that gives others each time. The network
     keeps its state."""
-    state = deepcopy(model.state_dict())
+    named = lambda: (*model.named_parameters(), *model.named_buffers())  # noqa: E731
+    before = {name: tensor.clone() for name, tensor in named()}  # not to be loaded, on which a network may act
     one, two = (collect(model, [(images, images)]).features for _ in range(2))
-    model.load_state_dict(state)
+    for name, tensor in named():
+        tensor.copy_(before[name])
     return {"probe_images": images, "probe_features": one} if torch.allclose(one, two) else {}
 
 
