@@ -477,8 +477,6 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
     _move(model.train())
     learnt = [*model.parameters()]
     called(model, 2, True)  # a first step, of which only the state is left
-    if any(one is not two for one, two in zip(learnt, model.parameters(), strict=True)):
-        raise ConfigError(f"{name} makes a parameter anew when it is called, which no optimiser sees: fill it in place")
     before = [(tensor, tensor.clone()) for tensor in (*model.parameters(), *model.buffers())]
     unsaved = called(model, 1, False)
     model.train()
@@ -489,6 +487,9 @@ def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor
         raise ConfigError(f"{name} has a state that is no plain tensor, {odd[0]}: use register_buffer with one")
     for on in (True, False):
         _, two, same, anew = (called(*call, on, state) for call in ((model, 0), (model, 1), (model, 1), (again, 1)))
+        if any(one is not two for one, two in zip(learnt, model.parameters(), strict=True)):
+            said = "a parameter anew when it is called or loaded, which no optimiser sees: fill it in place"
+            raise ConfigError(f"{name} makes {said}")
         if odd := _differ(two, same):
             raise ConfigError(f"{name}: {odd} follows from what a restart would lose: {_DRAW}")
         if _differ(same, anew):

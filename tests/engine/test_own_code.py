@@ -287,7 +287,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         *((lambda name=name: network(name), "does not return what '1', its last Linear, gives") for name in CHANGED),
         *((lambda name=name: network(name), f"{name} is another with") for name in LOST),
-        (lambda: network("anew"), "anew makes a parameter anew when it is called, which no optimiser sees: fill it in"),
+        (lambda: network("anew"), "anew makes a parameter anew when it is called or loaded, which no optimiser sees"),
         (lambda: network("saves"), "saves computes with other numbers than its state_dict has"),
         (lambda: cell("First"), "First is another with the same seed.* register_buffer in the constructor what calls"),
         *((lambda name=name: network(name), f"encoder.{key} follows from what") for name, key in KEPT.items()),
