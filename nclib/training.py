@@ -29,7 +29,8 @@ from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
-from nclib.models import Classifier, Output, build_model, cast, count_parameters, try_own_code
+from nclib.models import Classifier, Output, build_model, cast, count_parameters
+from nclib.trial import try_own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""

@@ -23,6 +23,7 @@ from nclib.deq import ForwardNotConverged
 from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, processes, provenance
 from nclib.training import Result as Result
+from nclib.trial import try_own_code
 
 Note = Callable[[float, float], None]
 Log = Callable[[int, Mapping[str, float]], None]
@@ -176,7 +177,7 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
                 images[config.data] = len(split.counts), split.train_images.shape[1:]
             classes, image = images[config.data]
             with one_thread(), training.arithmetic(config.train, torch.device("cpu")):
-                models.try_own_code(config.model, classes, image)
+                try_own_code(config.model, classes, image)
                 models.build_model(config.model, classes, image[0])
         except ValueError as error:
             raise ConfigError(str(error)) from None

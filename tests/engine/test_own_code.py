@@ -22,6 +22,7 @@ from nclib.engine import jobs, runs
 from nclib.engine.store import default_store, protocol, tidy
 from nclib.publish import notes
 from nclib.system import own_code, plugins
+from nclib.trial import try_own_code
 
 SOURCE = """
 from pathlib import Path
@@ -325,7 +326,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     of_two = nc.load_run(network("versioned"))
     assert torch.equal(of_two.network("my_cells:versioned").encoder.scale, of_two.weights["encoder.scale"])
     for sound in (cell("Plain"), network("merges")):
-        models.try_own_code(sound.model, 10, (1, 8, 8))
+        try_own_code(sound.model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     two = frame[frame["model"] != "deq"]
