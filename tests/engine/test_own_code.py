@@ -119,6 +119,8 @@ class Graded(nn.Linear):
     forward = lambda self, x: super(Graded, self).forward(x if self.weight.grad is None else x + self.weight.grad)
 doubled = lambda net, state, start, _: state.update({f"{start}scale": 2 * state[f"{start}scale"]})
 saves = lambda *_: (made := Kept()).register_state_dict_post_hook(doubled) and made
+fixes = lambda net, _: net.requires_grad_(False) and None
+loaded = lambda *_: (made := Kept()).register_load_state_dict_post_hook(fixes) and made
 class Centre(nn.Module):
     forward = lambda self, x: x - vars(self).setdefault("centre", x.mean(0))
 class Before(nn.Module):
@@ -174,14 +176,8 @@ IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
 CHANGED = ("softmax", "bounded", "Scaled", "norm")  # networks that alter what their last Linear gives
-HIDDEN = (
-    "of_module",
-    "of_class",
-    "of_another",
-    "of_static",
-    "before",
-    "graded",
-)  # networks that a restart would change
+# networks that a restart would change
+HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before", "graded")
 LOST = ("flag", "first", "centre", "ready")  # networks that take something from the first images
 KEPT = {"step": "seen", "mean": "mean", "rare": "draws"}  # networks, and where they keep what a restart would lose
 
@@ -341,11 +337,12 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
         runs.ensure_runs([network("unsolved")])
 
 
-@pytest.mark.parametrize("make", [cell, lambda: network("freezes")], ids=["cell", "network"])
+@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in ("freezes", "loaded"))])
 def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folder):
     whole = runs.ensure_runs([config := make()])
     store, run = default_store(), run_id(config)
     features = store.open(run).arrays["train_features"]
+    assert (nc.train(config).arrays["train_features"] == features).all(), "nothing was loaded to keep a checkpoint"
     shutil.rmtree(store.root / run)
     with pytest.raises(KeyboardInterrupt):
         jobs.train_run(config, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
