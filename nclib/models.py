@@ -249,7 +249,8 @@ def own_module(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> 
     `seed`. To be called within a fork of the random state."""
     compiled.forget()  # what the session has compiled before changes nothing
     seed_all(0)  # what is drawn where the code is imported is the same for all runs
-    with own_code.imported(cfg.own_code, cfg.source) as made:
+    exact = torch.autocast("cpu", enabled=False)  # a run of lower precision computes in it, and begins in full
+    with exact, own_code.imported(cfg.own_code, cfg.source) as made:
         taken = inspect.signature(made).parameters
         every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
         options = {option: value for option, value in options.items() if every or option in taken}

@@ -49,6 +49,7 @@ class Grouped(Cell):
     def __init__(self, channels, groups):
         super().__init__(channels)
         self.norm = nn.GroupNorm(groups, channels)
+        nn.utils.parametrizations.orthogonal(self.conv)  # which needs full precision
 class Narrow(Cell):
     def forward(self, z, x):
         return super().forward(z, x)[:, :2]
