@@ -32,14 +32,20 @@ class Reader:
         self.model = getattr(model, "_orig_mod", model)
         if isinstance(self.model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             self.model = self.model.module
+        if isinstance(self.model, torch.jit.ScriptModule):
+            raise ValueError("torch.jit runs this network without the hooks that read it: pass the one it is made of")
         self.modules = modules_of(self.model)
         self.pools, self.found = pools_of(self.modules, layers, pool)  # whether the layers were found, not named
         self.names_of: dict[nn.Module, list[str]] = {}
         for name, module in self.modules.items():
             self.names_of.setdefault(module, []).append(name)
         self.left: set[str] = set()  # layers that were found and are left out
-        self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
+        self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
+        for name in [*self.pools]:
+            if isinstance(self.modules[name.removesuffix(".input")], torch.jit.RecursiveScriptModule):
+                self._leave([name], f"layer {name!r}, of torch.jit.script, takes no hook: name the layers around it")
+                del self.pools[name]
         self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
         deqs = [m for m in self.names_of if is_deq(m)]
         inside = {part for m in deqs for part in m.modules()}  # of many calls
@@ -65,7 +71,7 @@ class Reader:
         with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
             shared = [name for names in self.names_of.values() if len(names) > 1 for name in names]
             for part in {self._place(name)[0] for name in shared}:
-                handles.enter_context(part.register_forward_pre_hook(lambda m, _: self.running.append((m, Counter()))))
+                handles.enter_context(part.register_forward_pre_hook(self._begins))
                 handles.enter_context(part.register_forward_hook(self._ends, always_call=True))
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
@@ -119,7 +125,8 @@ class Reader:
         self.given: dict[str, Tensor] = {}  # features by layer, in the order of the calls
         self.ran: set[nn.Module] = set()
         self.lent: set[str] = set()  # layers that were called under another name of theirs alone
-        self.running: list[tuple] = []  # what holds modules of several names, and how often it has called each
+        # what holds modules of several names: the names it is called by, and how often it has called each module
+        self.running: list[tuple[nn.Module, list[str], Counter]] = []
         return _forward(self.model, inputs)
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
@@ -133,22 +140,26 @@ class Reader:
         holder, _, own = name.rpartition(".")
         return self.modules[holder], own
 
+    def _begins(self, holder: nn.Module, args: tuple) -> None:
+        self.running.append((holder, self._called_as(holder, ".call"), Counter()))
+
     def _ends(self, holder: nn.Module, args: tuple, value: Any) -> None:
         self.running.pop()
 
     def _called_as(self, module: nn.Module, end: str) -> list[str]:
-        """The names of a module in the place from which it is called: the innermost running module that holds it, and
-        there, in an ``nn.Sequential``, the next place in turn. None where that cannot be told."""
+        """The names of a module in the place from which it is called: in the innermost running module that holds it, by
+        the names of that, and there, in an ``nn.Sequential``, the next place in turn. None where that cannot be told.
+        """
         names = self.names_of[module]
         if len(names) == 1:
             return names
-        for holder, turns in reversed(self.running):
+        for holder, known, turns in reversed(self.running):
             if here := {name: own for name in names for at, own in [self._place(name)] if at is holder}:
                 places, turn = list(dict.fromkeys(here.values())), turns[module, end]
                 turns[module, end] += 1
                 if len(places) > 1 and (turn or isinstance(holder, nn.Sequential)):
                     places = places[turn : turn + 1] if isinstance(holder, nn.Sequential) else []
-                return [name for name, own in here.items() if own in places]
+                return [name for name, own in here.items() if own in places and name.rpartition(".")[0] in known]
         return []
 
     def _keep(self, end: str, module: nn.Module, args: tuple, value: Any) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 
 Pool = str | Callable[[Tensor], Tensor]
 Layers = str | Sequence[str] | Mapping[str, Pool] | None
@@ -12,9 +13,11 @@ _NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.Identi
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module under all of its names, but for what computes a parametrised weight; what torch.compile wrapped goes
-    by the name of the wrapper."""
-    named = ((name.split("."), module) for name, module in model.named_modules(remove_duplicate=False))
+    """Every module under all of its names, but for what computes a parametrised weight and what torch.jit runs by
+    itself; what torch.compile wrapped goes by the name of the wrapper."""
+    every = dict(model.named_modules(remove_duplicate=False))
+    hidden = tuple(f"{name}." for name, module in every.items() if isinstance(module, ScriptModule))
+    named = ((name.split("."), module) for name, module in every.items() if not name.startswith(hidden))
     named = ((parts, module) for parts, module in named if "parametrizations" not in parts)
     return {".".join(part for part in parts if part != "_orig_mod"): module for parts, module in named}
 
@@ -34,7 +37,7 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> tu
         names = blocks_of(modules[""])
     elif every:  # what computes something in evaluation mode: single layers, and equilibria in place of what they hold
         inside = tuple(f"{name}." for name, m in modules.items() if is_deq(m))
-        alone = (name for name, m in modules.items() if f"{name}." in inside or _is_single(m))
+        alone = (n for n, m in modules.items() if f"{n}." in inside or _is_single(m) or isinstance(m, ScriptModule))
         names = [n for n in alone if not (n.startswith(inside) or isinstance(modules[n], _NO_BLOCKS))]
     else:
         names = [layers] if isinstance(layers, str) else layers
@@ -74,7 +77,7 @@ def blocks_of(model: nn.Module) -> list[str]:
 
 
 def _is_single(module: nn.Module) -> bool:
-    return not module._modules.keys() - {"parametrizations"}
+    return {*module._modules.keys()} <= {"parametrizations"}
 
 
 def _has_weight(layer: nn.Module) -> bool:

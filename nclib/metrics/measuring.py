@@ -57,7 +57,7 @@ def measure(
     Parameters
     ----------
     model : any network. Wrappers of ``torch.compile`` and ``DataParallel`` are looked through, and what is compiled
-        runs eager.
+        runs eager. A part that ``torch.jit`` traced is a single layer; one that it scripted is left out.
     loader : yields (inputs, labels). Inputs are a tensor, a tuple of tensors (several arguments) or a mapping (keyword
         arguments) and are moved to the model's device; labels are integers 0 … K−1, a tensor, an array or a list.
         Empty batches are passed over.
@@ -137,13 +137,13 @@ def measure(
 
     A classifier that is called several times in one forward pass is measured at the call whose output is returned, and
     another module, such as a tied cell, at its last call before that; one that stands in several places, such as a
-    single ReLU in an ``nn.Sequential``, at the call from each, and is left out where calls do not tell the place. Of a
-    tuple that a layer returns the first tensor is taken, of a mapping or dataclass ``last_hidden_state`` or else the
-    first tensor. The logits are the field or key ``logits`` of what the network returns, or else what its classifier
-    gave, or else the only tensor (B, K). Feature maps are (B, C, …) or (B, …, D), as the channels and features of the
-    layer's own modules show, or else those of the blocks around it, or of the module before. Where they do not show it,
-    and for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one block, read at its
-    equilibrium.
+    single ReLU in an ``nn.Sequential`` or what a repeated block holds, at the call from each, and is left out where
+    calls do not tell the place. Of a tuple that a layer returns the first tensor is taken, of a mapping or dataclass
+    ``last_hidden_state`` or else the first tensor. The logits are the field or key ``logits`` of what the network
+    returns, or else what its classifier gave, or else the only tensor (B, K). Feature maps are (B, C, …) or (B, …, D),
+    as the channels and features of the layer's own modules show, or else those of the blocks around it, or of the
+    module before. Where they do not show it, and for layers with ``batch_first=False``, a function is needed as pool. A
+    DEQ is one block, read at its equilibrium.
 
     Pairs of classes are compared, in about 60 bytes each while the table is made: 60 MB a layer of 1,000 classes, 6 GB
     of 10,000. For more classes, as of words, take single metrics of a ``ClassMoments``, such as ``nc1_trace_ratio``.

@@ -1,6 +1,7 @@
 """Any network: closed forms and hooks by hand first, then what a network may look like, then what is refused."""
 
 import contextlib
+import copy
 import doctest
 import math
 import subprocess
@@ -229,8 +230,32 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
         net = Net(lambda net, x, last=last: net.head(last(net.b[1](net.b[0](x)))), **parts)
         for k in range(2):
             torch.testing.assert_close(nc.features(net, batches(x), f"b.{k}.1").h, own[: 2 * k + 2](x).detach())
+    block, head = nn.Sequential(nn.Linear(7, 7), relu), nn.Linear(7, K)  # what it holds stands in its places, too
+    tied, untied = (nn.Sequential(*map(of, [block] * 3), head) for of in (lambda b: b, copy.deepcopy))
+    for names in (None, "all", ["0.0", "2.0"]):
+        assert nc.measure(tied, batches(x), names).equals(nc.measure(untied, batches(x), names)), names
+    in_list = Net(lambda net, x: net.head(net.b[1](net.b[0](x))), b=nn.ModuleList([block] * 2), head=head)
+    with pytest.warns(UserWarning, match=r"'b\.0\.[01]' is one module in several places, .* This layer is left out"):
+        assert listed(nc.measure(in_list, batches(x), "all")) == ["head.input"]
     with pytest.raises(ValueError, match="layer 'act' is one module in several places, and calls do not tell which"):
         nc.features(Net(lambda net, x: net.head(net.b[1](net.b[0](x))), **parts), batches(x), "act")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
+def test_a_part_that_torch_jit_made_is_one_layer_or_left_out():
+    x, rest = normal(60, 7), (nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, K))
+    part = nn.Sequential(nn.Linear(7, 6), nn.Tanh())
+    traced, scripted = torch.jit.trace(part, x), torch.jit.script(part)
+    for names in (None, "all"):
+        found = nc.measure(nn.Sequential(traced, *rest), batches(x), names)
+        expected = nc.measure(nn.Sequential(part, *rest), batches(x), names)
+        assert values(found, "0").equals(values(expected, "0.1"))
+        with pytest.warns(UserWarning, match="layer '0', of torch.jit.script, takes no hook.* is left out"):
+            left = nc.measure(nn.Sequential(scripted, *rest), batches(x), names)
+        assert left.equals(found[found["layer"] != "0"].reset_index(drop=True))
+    for of_jit in (traced, scripted):
+        with pytest.raises(ValueError, match="pass the one it is made of"):
+            nc.measure(of_jit, batches(x))
 
 
 def several(output):
@@ -425,14 +450,21 @@ def test_an_equilibrium_is_read_where_states_on_the_way_are_returned_too(gradien
 @pytest.mark.parametrize("second_pass", [True, False])
 def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, second_pass):
     x = 0.5 * normal(60, 6).clamp(-1, 1)
-    x[hard] = 2 * normal(60, 6)[hard]
+    x[hard] = 2 + normal(60, 6)[hard].abs()
+
+    def some(net, x):  # the last call has some of the rows
+        z, easy = net.cell(net.linear(x)), (x < 1).all(1)
+        return net.head(z.index_put((easy,), net.cell(z[easy])))
+
+    parts = {"linear": nn.Linear(6, 6), "cell": nn.Sequential(nn.Linear(6, 6), nn.Tanh()), "head": nn.Linear(6, K)}
     with pytest.warns(UserWarning) as said:
-        table = nc.measure(equilibrium(), batches(x), layers="all", second_pass=second_pass)
+        table = nc.measure(Net(some, **parts), batches(x), layers="all", second_pass=second_pass)
     told = [str(warning.message) for warning in said]
-    left = {name for name in ("linear", "cell.0", "cell.1") if any(f"layer '{name}' gives" in text for text in told)}
-    assert left and all("This layer is left out" in text for text in told if "gives" in text)
-    assert len(told) == len({text.partition(" gives")[0] for text in told})  # once each
-    assert listed(table) == ["deq", "head.input"]  # and none inside of the equilibrium
+    assert all("This layer is left out" in text for text in told)
+    assert sorted(text.partition(" gives")[0] for text in told) == ["layer 'cell.0'", "layer 'cell.1'"]  # once each
+    assert listed(table) == ["linear", "head.input"]
+    inside = nc.measure(equilibrium(), batches(x), layers="all", second_pass=second_pass)
+    assert listed(inside) == ["deq", "head.input"], "nothing inside of an equilibrium, by another name either"
 
 
 def test_rows_that_did_not_converge_are_counted():
