@@ -177,18 +177,20 @@ class Classifier(nn.Module):
 
 
 class OwnNetwork(Classifier):
-    """A user's whole network, taken apart at its last Linear: what comes before is the encoder, that is the classifier,
-    and its input, (B, d), the features. Keeps the initial weights it comes with, and the bias of its classifier."""
+    """A user's whole network, taken apart at its last Linear with K outputs: what comes before is the encoder, that is
+    the classifier, and its input, (B, d), the features. Keeps the initial weights it comes with, and the bias of its
+    classifier."""
 
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
-        name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
-        if name == "" or linear.out_features != num_classes or "weight" not in linear._parameters:
+        every = [pair for pair in network.named_modules(remove_duplicate=False) if isinstance(pair[1], nn.Linear)]
+        if not (fit := [m for _, m in every if m.out_features == num_classes and "weight" in m._parameters]):
             said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
             raise ConfigError(f"network {cfg.network} does not end in a {said}; or it has returned the same before")
-        above, _, last = name.rpartition(".")
-        setattr(network.get_submodule(above), last, nn.Identity())
-        super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
-        self.classifier, self.last = linear, name
+        names = [name for name, module in every if module is fit[-1]]
+        for above, _, last in (name.rpartition(".") for name in names):
+            setattr(network.get_submodule(above), last, nn.Identity())
+        super().__init__(network, nn.Identity(), fit[-1].in_features, num_classes, cfg)
+        self.classifier, self.last = fit[-1], names[-1]
 
 
 def _initialise(module: nn.Module, seed: int) -> None:
@@ -347,14 +349,25 @@ def cast(model: Classifier, dtype: torch.dtype) -> Classifier:
 
 def state_of(model: nn.Module) -> dict[str, Any]:
     """What is kept of a network under way: its state_dict, and which of its parameters are learnt now."""
-    return {"model": model.state_dict(), "learnt": [one.requires_grad for one in model.parameters()]}
+    learnt = {name: one.requires_grad for name, one in model.named_parameters()}
+    return {"model": model.state_dict(), "parameters": learnt}
 
 
 def put_back(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Give a network a state; one kept by an earlier version does not say what is learnt."""
+    """Give a network a state; one kept by an earlier version does not say what is learnt.
+
+    Raises
+    ------
+    ConfigError
+        When its parameters have another order, by which an optimiser knows them.
+    """
     model.load_state_dict(state["model"])
-    for one, learnt in zip(model.parameters(), state.get("learnt", ()), strict=False):
-        one.requires_grad_(learnt)
+    if learnt := state.get("parameters"):
+        parameters = dict(model.named_parameters())
+        if [*parameters] != [*learnt]:
+            raise ConfigError("your code makes its parameters in another order, as from a set: use a list, or sorted()")
+        for name, one in parameters.items():
+            one.requires_grad_(learnt[name])
 
 
 def count_parameters(module: nn.Module) -> int:

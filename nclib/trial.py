@@ -67,7 +67,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 what = f"{name} {'without its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
             if whole and not _is_whole(model, own_module(cfg, 3 * TRIAL, num_classes, image[0], width=cfg.width), x):
-                raise ConfigError(f"{name} does not return what {model.last!r}, its last Linear, gives, the logits")
+                said = f"does not return what {model.last!r}, the Linear with {num_classes} outputs made last, gives"
+                raise ConfigError(f"{name} {said}, the logits")
             _check_state(model, again, name, images)
             if not whole and (odd := _is_no_map(part, x, cfg.kind == "deq")):
                 raise ConfigError(f"{name} {odd}")

@@ -116,6 +116,18 @@ class Starts(nn.Module):
         return self.inner(x - self.mean)
 class Outside(nn.Module):
     forward = lambda self, x: x * float(os.environ.get("FACTOR", 1))
+class Ordered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name in ["low", "high"][:: -1 if "FACTOR" in os.environ else 1]:  # as of a set in another process
+            self.register_parameter(name, nn.Parameter(torch.ones(8) * len(name)))
+    forward = lambda self, x: x * self.low + self.high
+class Ends(nn.Module):
+    def __init__(self, *_):
+        super().__init__()
+        self.head, self.body = nn.Linear(6, 10), nn.Linear(64, 6)  # in another order than they are called
+        self.fc = self.head
+    forward = lambda self, x: self.fc(self.body(x.flatten(1)).relu())
 class Graded(nn.Linear):
     forward = lambda self, x: super(Graded, self).forward(x if self.weight.grad is None else x + self.weight.grad)
 doubled = lambda net, state, start, _: state.update({f"{start}scale": 2 * state[f"{start}scale"]})
@@ -137,7 +149,8 @@ class Merges(nn.Linear):
         return nn.functional.linear(x, merged)
 merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
 ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
-first, before, centre, outside, graded = map(ahead, (Once, Before, Centre, Outside, lambda: Graded(8, 8)))
+first, before, centre, outside, ordered = map(ahead, (Once, Before, Centre, Outside, Ordered))
+graded = ahead(lambda: Graded(8, 8))
 ready, anew, freezes = (ahead(lambda does=does: Starts(does)) for does in (
     lambda net, x: setattr(net, "mean", x.mean(0)),
     lambda net, x: setattr(net.inner, "bias", nn.Parameter(x[0, 0, 0])),
@@ -283,7 +296,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("chance"), "chance is another with the same seed and weights: draw from PyTorch's own random"),
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
-        *((lambda name=name: network(name), "does not return what '1', its last Linear, gives") for name in CHANGED),
+        *((lambda name=name: network(name), "not return what '1', the Linear with 10 outp") for name in CHANGED),
         *((lambda name=name: network(name), f"{name} is another with") for name in LOST),
         (lambda: network("anew"), "anew makes a parameter anew when it is called or loaded, which no optimiser sees"),
         (lambda: network("saves"), "saves computes with other numbers than its state_dict has"),
@@ -322,7 +335,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     runs.ensure_runs([network("versioned")])
     of_two = nc.load_run(network("versioned"))
     assert torch.equal(of_two.network("my_cells:versioned").encoder.scale, of_two.weights["encoder.scale"])
-    for sound in (cell("Plain"), network("merges")):
+    for sound in (cell("Plain"), network("merges"), network("Ends")):
         try_own_code(sound.model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
@@ -353,14 +366,16 @@ def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folde
 
 
 def test_a_network_that_follows_from_more_than_its_source_is_known_again_or_refused(folder, monkeypatch):
-    config, store = network("outside"), default_store()
-    with pytest.raises(KeyboardInterrupt):
-        jobs.train_run(config, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
-    monkeypatch.setenv("FACTOR", "2")
-    with pytest.raises(runs.RunsFailed, match="features are 100% apart; what follows from hash"):
-        runs.ensure_runs([config])
-    monkeypatch.delenv("FACTOR")
-    assert runs.ensure_runs([config])["epoch"].max() == 2
+    store = default_store()
+    for name, said in (("ordered", "another order, as from a set"), ("outside", "100% apart; what follows from hash")):
+        config = network(name)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.train_run(config, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
+        monkeypatch.setenv("FACTOR", "2")
+        with pytest.raises(runs.RunsFailed, match=said):
+            runs.ensure_runs([config])
+        monkeypatch.delenv("FACTOR")
+        assert runs.ensure_runs([config])["epoch"].max() == 2
     store.open(run_id(config)).network("my_cells:outside")
     monkeypatch.setenv("FACTOR", "2")
     with pytest.warns(RuntimeWarning, match="another network than it did: features are 100% apart"):
