@@ -169,20 +169,21 @@ class _Evidence:
     def add(self, size: np.ndarray, scale: np.ndarray, place: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, ...]:
         """Judge the working rows by ‖f(z) − z‖ and ‖f(z)‖ of each part and row: which are better than before, and which
         are decided."""
-        finite = np.isfinite(size) & np.isfinite(scale)
         with np.errstate(all="ignore"):
+            finite = np.isfinite(whole := size + scale)
             by_part = np.where(finite, size / (scale + EPSILON), np.inf)
             residual = by_part.max(0)
             if not self.trace:  # of the whole batch, in its order
-                self.first, self.limit = np.stack((size, size + scale)), GROWTH * (size + scale).max(0)
+                self.first, self.limit = np.stack((size, whole)), GROWTH * whole.max(0)
         self.sizes.append((place.copy(), size))
         rows = place[live]
         self.last[rows] = residual[live]
         self.steps[rows] += 1
         self.trace.append(self.last.copy())
         better = live & (residual < self.best[place])
-        self.best[place[better]] = residual[better]
-        self.best_parts[:, place[better]], self.best_scale[:, place[better]] = by_part[:, better], scale[:, better]
+        rows = place[better]
+        self.best[rows], self.best_parts[:, rows] = residual[better], by_part[:, better]
+        self.best_scale[:, rows] = scale[:, better]
         solved = live & (residual <= self.tol)
         lost = live & ~solved & ~(finite & (size <= self.limit[place])).all(0)
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
@@ -194,11 +195,12 @@ class _Evidence:
         (first, whole), scale = self.first, self.best_scale
         with np.errstate(all="ignore"):
             grown, largest = scale > GROWN * whole, np.zeros_like(first)
-            for place, size in self.sizes if grown.any() else ():
-                largest[:, place] = np.fmax(largest[:, place], size)
-            step = self.best_parts * (scale + EPSILON) + 4 * self.rounding * scale  # which may hide as much
-            grown &= (step > KEPT * first) & (step > LARGEST * largest)
-        self.status[grown.any(0) & (self.status == Status.CONVERGED)] = Status.DIVERGED
+            if grown.any():
+                for place, size in self.sizes:
+                    largest[:, place] = np.fmax(largest[:, place], size)
+                step = self.best_parts * (scale + EPSILON) + 4 * self.rounding * scale  # which may hide as much
+                grown &= (step > KEPT * first) & (step > LARGEST * largest)
+                self.status[grown.any(0) & (self.status == Status.CONVERGED)] = Status.DIVERGED
         lost = int(np.count_nonzero(np.isinf(self.best)))
         return int(np.count_nonzero(self.status)), lost, bool((self.steps != len(self.trace)).any())
 
