@@ -239,7 +239,7 @@ class _Trainer:
     def state(self, session: dict[str, Any]) -> dict[str, Any]:
         sessions = [*self.earlier, session | {"epoch": self.epoch}]
         networks = models.state_of(self.model) | {"optimiser": self.optimiser.state_dict()}
-        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables, "probe": self.probe()}
+        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables, "probe": self.probe(trains=True)}
 
     def restore(self, state: dict[str, Any]) -> None:
         models.put_back(self.model, state)
@@ -249,9 +249,10 @@ class _Trainer:
         self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
         self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
 
-    def probe(self) -> dict[str, Tensor]:
+    def probe(self, trains: bool = False) -> dict[str, Tensor]:
         """What a network of the user's own is known by."""
-        return _probe(self.model, next(self.loaders["test"].in_order())[0][:8]) if self.config.model.own_code else {}
+        images = next(self.loaders["test"].in_order())[0][:8]
+        return _probe(self.model, images, trains) if self.config.model.own_code else {}
 
     @torch.enable_grad()
     def train_epoch(self) -> None:
@@ -414,26 +415,39 @@ def trained(config: RunConfig, weights: Mapping[str, Tensor], arrays: Mapping[st
 
 
 @torch.no_grad()
-def _probe(model: Classifier, images: Tensor) -> dict[str, Tensor]:
-    """Images, and their features in evaluation mode; nothing for a network that gives others each time. The network
-    keeps its state."""
+def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]:
+    """Images, and their features in evaluation mode and, if it ``trains``, in the other; none of a mode in which the
+    network draws. It keeps its state."""
     named = lambda: (*model.named_parameters(), *model.named_buffers())  # noqa: E731
     before = {name: tensor.clone() for name, tensor in named()}  # not to be loaded, on which a network may act
-    one, two = (collect(model, [(images, images)]).features for _ in range(2))
-    for name, tensor in named():
-        tensor.copy_(before[name])
-    return {"probe_images": images, "probe_features": one} if torch.allclose(one, two) else {}
+    found = {"probe_images": images}
+    for mode in ("features", "training")[: 1 + trains]:
+        given = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            models.seed_all(seed)
+            if mode == "features":
+                given.append(collect(model, [(images, images)]).features)
+            else:
+                with torch.enable_grad():  # as a step has it
+                    given.append(model.train()(images).features.detach())
+            for name, tensor in named():
+                tensor.copy_(before[name])
+        if torch.allclose(*given):
+            found[f"probe_{mode}"] = given[0]
+    return found
 
 
 def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
     """Why a network is not the one of this probe; "" where it is, as far as that says."""
     here = {name: tensor.to(model.classifier.weight.device) for name, tensor in probe.items()}
-    if not here or not (now := _probe(model, here["probe_images"])):
-        return ""
-    apart = (now["probe_features"] - here["probe_features"]).norm() / here["probe_features"].norm()
-    lost = "what follows from hash(), the session, the command line or other files is not kept with a run"
-    said = f"your code makes another network than it did: features are {apart:.0%} apart; {lost}"
-    return said if apart > 0.02 else ""  # devices and precisions differ by less
+    now = _probe(model, here["probe_images"], "probe_training" in here) if here else {}
+    for mode in sorted({*here} & {*now} - {"probe_images"}):
+        apart = (now[mode] - here[mode]).norm() / here[mode].norm()
+        if apart > 0.02:  # devices and precisions differ by less
+            lost = "what follows from hash(), the session, the command line or other files is not kept with a run"
+            return f"your code makes another network than it did: features are {apart:.0%} apart; {lost}"
+    return ""
 
 
 def reopen(

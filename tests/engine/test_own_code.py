@@ -141,6 +141,11 @@ class Before(nn.Module):
     def forward(self, x):
         before, self.batch = self.batch, x
         return x + before.mean() if self.training else x
+class Seldom(nn.Module):
+    batch = torch.zeros(1)
+    def forward(self, x):
+        before, self.batch = self.batch, x if self.training and len(x) > 8 else self.batch
+        return x + before.mean() * self.training
 class Merges(nn.Linear):
     train = lambda self, on=True: setattr(self, "merged", None if on else self.merged) or super(Merges, self).train(on)
     def forward(self, x):
@@ -150,7 +155,7 @@ class Merges(nn.Linear):
 merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
 ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
 first, before, centre, outside, ordered = map(ahead, (Once, Before, Centre, Outside, Ordered))
-graded = ahead(lambda: Graded(8, 8))
+graded, seldom = ahead(lambda: Graded(8, 8)), ahead(Seldom)
 ready, anew, freezes = (ahead(lambda does=does: Starts(does)) for does in (
     lambda net, x: setattr(net, "mean", x.mean(0)),
     lambda net, x: setattr(net.inner, "bias", nn.Parameter(x[0, 0, 0])),
@@ -376,6 +381,10 @@ def test_a_network_that_follows_from_more_than_its_source_is_known_again_or_refu
             runs.ensure_runs([config])
         monkeypatch.delenv("FACTOR")
         assert runs.ensure_runs([config])["epoch"].max() == 2
+    with pytest.raises(KeyboardInterrupt):  # keeps the last large batch, which acts in training alone
+        jobs.train_run(network("seldom"), store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(runs.RunsFailed, match="apart; what follows from hash"):
+        runs.ensure_runs([network("seldom")])
     store.open(run_id(config)).network("my_cells:outside")
     monkeypatch.setenv("FACTOR", "2")
     with pytest.warns(RuntimeWarning, match="another network than it did: features are 100% apart"):
