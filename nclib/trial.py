@@ -68,7 +68,7 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
             if whole and not _is_whole(model, own_module(cfg, 3 * TRIAL, num_classes, image[0], width=cfg.width), x):
                 said = f"does not return what {model.last!r}, the Linear with {num_classes} outputs made last, gives"
-                raise ConfigError(f"{name} {said}, the logits")
+                raise ConfigError(f"{name} {said} in its only call, the logits")
             _check_state(model, again, name, images)
             if not whole and (odd := _is_no_map(part, x, cfg.kind == "deq")):
                 raise ConfigError(f"{name} {odd}")
@@ -101,15 +101,17 @@ def _is_no_map(cell: nn.Module, x: Tensor, solved: bool) -> str:
 
 
 def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
-    """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives, also once its
-    parameters have moved: what follows the last Linear may do nothing at first."""
+    """Whether a network gives what it gives taken apart, and in both modes what its last Linear gives in its only call,
+    also once its parameters have moved: what follows the last Linear may do nothing at first."""
     given = []  # compiled code has the hooks that there were at its first call
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
     same = torch.allclose(_seeded(network.eval(), x), _seeded(model.eval(), x).logits, atol=1e-4)
     _move(network)
     network.get_submodule(model.last).weight *= 1e4  # a bound may lie far above the first logits
-    moved = (torch.allclose(network.train(on)(x), given[-1], atol=1e-4, equal_nan=True) for on in (False, True))
-    return same and all(moved)
+    given.clear()
+    moved = [network.train(on)(x).clone() for on in (False, True)]
+    alike = (torch.allclose(*pair, atol=1e-4, equal_nan=True) for pair in zip(moved, given, strict=True))
+    return same and len(given) == 2 and all(alike)  # more where it works with its own logits
 
 
 def _move(network: nn.Module) -> None:

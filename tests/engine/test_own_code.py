@@ -122,6 +122,10 @@ class Ordered(nn.Module):
         for name in ["low", "high"][:: -1 if "FACTOR" in os.environ else 1]:  # as of a set in another process
             self.register_parameter(name, nn.Parameter(torch.ones(8) * len(name)))
     forward = lambda self, x: x * self.low + self.high
+class Gated(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x * self[1](x.flatten(1)).std() if self.training else x)
+gated = lambda *_: Gated(nn.Flatten(), nn.Linear(64, 10))
 class Ends(nn.Module):
     def __init__(self, *_):
         super().__init__()
@@ -194,7 +198,7 @@ headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
-CHANGED = ("softmax", "bounded", "Scaled", "norm")  # networks that alter what their last Linear gives
+CHANGED = ("softmax", "bounded", "Scaled", "norm", "gated")  # networks that alter what their last Linear gives
 # networks that a restart would change
 HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before", "graded")
 LOST = ("flag", "first", "centre", "ready")  # networks that take something from the first images
