@@ -177,20 +177,41 @@ class Classifier(nn.Module):
 
 
 class OwnNetwork(Classifier):
-    """A user's whole network, taken apart at its last Linear with K outputs: what comes before is the encoder, that is
-    the classifier, and its input, (B, d), the features. Keeps the initial weights it comes with, and the bias of its
-    classifier."""
+    """A user's whole network, which stays whole: its last Linear with K outputs is the classifier, and what that is
+    given, (B, d), the features. Keeps the initial weights it comes with, and the bias of its classifier."""
 
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
         every = [pair for pair in network.named_modules(remove_duplicate=False) if isinstance(pair[1], nn.Linear)]
-        if not (fit := [m for _, m in every if m.out_features == num_classes and "weight" in m._parameters]):
+        fit = [(n, m) for n, m in every if m.out_features == num_classes and "weight" in m._parameters]
+        if not fit:
             said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
             raise ConfigError(f"network {cfg.network} does not end in a {said}; or it has returned the same before")
-        names = [name for name, module in every if module is fit[-1]]
-        for above, _, last in (name.rpartition(".") for name in names):
-            setattr(network.get_submodule(above), last, nn.Identity())
-        super().__init__(network, nn.Identity(), fit[-1].in_features, num_classes, cfg)
-        self.classifier, self.last = fit[-1], names[-1]
+        name, linear = fit[-1]
+        super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
+        self.classifier, self.last, self.taken = linear, name, []
+        linear.register_forward_hook(self._take)
+        self.register_load_state_dict_pre_hook(_named_twice)
+
+    def _take(self, linear: nn.Module, args: tuple[Tensor, ...], logits: Tensor) -> None:
+        self.taken.append(args[0])
+
+    def forward(self, images: Tensor) -> Output:
+        logits = self.encoder(images)
+        if not self.taken:
+            raise ConfigError(f"the network does not call {self.last!r} as a module, as self.{self.last}(h) does")
+        features = self.taken[-1]
+        if torch.is_autocast_enabled(images.device.type):  # the read-out is in the precision of the parameters
+            with torch.autocast(images.device.type, enabled=False):
+                features = features.to(self.classifier.weight.dtype)
+                logits = self.classifier(features)
+        self.taken.clear()
+        return Output(logits, features, None)
+
+
+def _named_twice(model: OwnNetwork, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Earlier versions took the classifier out of the network, and named its weights once."""
+    for part in model.classifier.state_dict():
+        state.setdefault(f"{prefix}encoder.{model.last}.{part}", state.get(f"{prefix}classifier.{part}"))
 
 
 def _initialise(module: nn.Module, seed: int) -> None:

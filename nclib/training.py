@@ -29,7 +29,7 @@ from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
-from nclib.models import Classifier, Output, build_model, cast, count_parameters
+from nclib.models import Classifier, Output, OwnNetwork, build_model, cast, count_parameters
 from nclib.trial import try_own_code
 
 HOPELESS_RESIDUAL = 0.1
@@ -106,12 +106,15 @@ def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
 
 def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callable[..., Tensor]) -> _Step:
     """The objective of a batch."""
-    x = model.encoder(images)
-    z, solution = model.transform(x)
-    out = model.read_out(z, solution)
+    if isinstance(model, OwnNetwork):
+        x, z, solution, out = None, None, None, model(images)
+    else:
+        x = model.encoder(images)
+        z, solution = model.transform(x)
+        out = model.read_out(z, solution)
     keep = usable(out)
     # torch.where, not multiplication: 0 · NaN would be NaN
-    values = class_loss(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels)
+    values = class_loss(torch.where(keep[:, None], out.logits.to(model.classifier.weight.dtype), 0.0), labels)
     loss = torch.where(keep, values, 0.0).sum() / keep.sum().clamp_min(1)
     with torch.no_grad():
         distance = _start_distance(model, x, z) if solution is not None else None
