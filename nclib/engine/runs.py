@@ -65,7 +65,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
 
 
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
-    if isinstance(configs, StoredConfig):
+    configs = [*configs]
+    if not all(isinstance(each, StoredConfig) for each in configs):
         raise ConfigError("give a list of configurations; for a single one [config]")
     found: dict[str, StoredConfig] = {}
     for config in configs:
@@ -133,7 +134,7 @@ def ensure_runs(
             changed = sorted({changed_code(wanted[run], default_store()) for run in lacking} - {""})
             why = "; ".join([", ".join(sorted(lacking)), *changed])
             raise MissingRuns(f"{said}: {why}. train='missing' trains them here")
-    elif failures := train_missing(configs, executor, progress, device, log=log):
+    elif failures := train_missing([*wanted.values()], executor, progress, device, log=log):
         raise RunsFailed(failures)
     frames = (
         tidy(load_run(run)).assign(profile=config.profile, model=_columns(config)["model"])

@@ -65,7 +65,10 @@ def _stop_after_two_epochs(config):
 def test_runs_are_trained_once(trained):
     configs = experiment("table1", "smoke", **TINY)
     told = []
-    frame = ensure_runs(configs, progress=lambda *state: told.append(state))
+    for wrong in (configs[0], [run_id(configs[0])]):
+        with pytest.raises(ConfigError, match="give a list of configurations"):
+            ensure_runs(wrong)
+    frame = ensure_runs(iter(configs), progress=lambda *state: told.append(state))
     assert sorted(trained) == sorted(run_id(c) for c in configs)
     assert told == [(1, 2, "1 of 2 runs"), (2, 2, "2 of 2 runs")]
     assert list(frame.columns) == FRAME_COLUMNS
