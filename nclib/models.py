@@ -189,21 +189,28 @@ class OwnNetwork(Classifier):
         name, linear = fit[-1]
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
         self.classifier, self.last, self.taken = linear, name, []
-        linear.register_forward_hook(self._take)
+        gives = f"what {name!r}, the Linear with {num_classes} outputs made last, gives: h Wᵀ + b, a row for each image"
+        self.refusal = f"{cfg.network} does not return {gives}, in their order"
+        linear.register_forward_hook(self._take, with_kwargs=True)
         self.register_load_state_dict_pre_hook(_named_twice)
 
-    def _take(self, linear: nn.Module, args: tuple[Tensor, ...], logits: Tensor) -> None:
-        self.taken.append(args[0])
+    def _take(self, linear: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], logits: Tensor) -> None:
+        self.taken.append((*args, *named.values())[0].clone())  # the network may go on to work in place
 
     def forward(self, images: Tensor) -> Output:
+        self.taken.clear()
         logits = self.encoder(images)
-        if not self.taken:
-            raise ConfigError(f"the network does not call {self.last!r} as a module, as self.{self.last}(h) does")
-        features = self.taken[-1]
-        if torch.is_autocast_enabled(images.device.type):  # the read-out is in the precision of the parameters
-            with torch.autocast(images.device.type, enabled=False):
-                features = features.to(self.classifier.weight.dtype)
-                logits = self.classifier(features)
+        whole = isinstance(logits, Tensor) and logits.shape == (len(images), self.classifier.out_features)
+        if not whole or not self.taken or len(self.taken[-1]) != len(images):
+            raise ConfigError(self.refusal)
+        features, half = self.taken[-1], torch.is_autocast_enabled(images.device.type)
+        with torch.autocast(images.device.type, enabled=False):  # the read-out is in the precision of the parameters
+            features = features.to(self.classifier.weight.dtype)
+            if half or not self.training:
+                exact = F.linear(features, self.classifier.weight, self.classifier.bias)
+                if ((exact - logits).abs() > (0.05 if half else 1e-3) * exact.abs().max()).any():
+                    raise ConfigError(self.refusal)
+                logits = exact if half else logits
         self.taken.clear()
         return Output(logits, features, None)
 

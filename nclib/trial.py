@@ -60,15 +60,14 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         x = images if whole else model.eval().encoder(images)
         try:
             cell = None if whole else model.eval().block.cell
-            value = _seeded(model.eval(), x).features if whole else _seeded(cell, x, x)
+            value = _seeded(cell, x, x) if cell else [model.eval()(h) for h in (x.flip(0), x)][1].features
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != images.dtype:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'before its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
             if whole and not _is_whole(model, own_module(cfg, 3 * TRIAL, num_classes, image[0], width=cfg.width), x):
-                said = f"does not return what {model.last!r}, the Linear with {num_classes} outputs made last, gives"
-                raise ConfigError(f"{name} {said}, the logits")
+                raise ConfigError(model.refusal)
             _check_state(model, again, name, images)
             if not whole and (odd := _is_no_map(cell, x, cfg.kind == "deq")):
                 raise ConfigError(f"{name} {odd}")

@@ -127,6 +127,20 @@ class Gated(nn.Sequential):
         return super().forward(x * self[1](x.flatten(1)).std() if self.training else x)
 clipped = kept(lambda net, x: [part.data.clamp_(-0.01, 0.01) for part in net.parameters()] and None)
 gated = lambda *_: Gated(nn.Flatten(), nn.Linear(64, 10))
+class Normed(nn.Linear):
+    forward = lambda self, x: nn.functional.linear(x, nn.functional.normalize(self.weight), self.bias)
+class Calls(nn.Module):
+    def __init__(self, does):
+        super().__init__()
+        self.fc, self.does = nn.Linear(64, 10).requires_grad_(False), does
+        self.scale = nn.Parameter(torch.ones(64))
+    forward = lambda self, x: self.does(self.fc, self.scale * x.flatten(1))
+pieces, turned, later = (lambda *_, does=does: Calls(does) for does in (
+    lambda fc, h: torch.cat([fc(part) for part in h.split(1)]),
+    lambda fc, h: fc(h[h.sum(1).argsort()])[h.sum(1).argsort().argsort()],
+    lambda fc, h: (fc(h), h.relu_())[0],
+))
+normed = lambda *_: nn.Sequential(nn.Flatten(), Normed(64, 10))
 class Ends(nn.Module):
     def __init__(self, *_):
         super().__init__()
@@ -199,7 +213,15 @@ headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
-CHANGED = ("softmax", "bounded", "Scaled", "norm")  # networks that alter what their last Linear gives
+CHANGED = (
+    "softmax",
+    "bounded",
+    "Scaled",
+    "norm",
+    "normed",
+    "pieces",
+    "turned",
+)  # networks that alter what their last Linear gives
 # networks that a restart would change
 HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before", "graded")
 LOST = ("flag", "first", "centre", "ready")  # networks that take something from the first images
@@ -306,7 +328,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         (lambda: cell("chance"), "chance is another with the same seed and weights: draw from PyTorch's own random"),
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
-        *((lambda name=name: network(name), "not return what '1', the Linear with 10 outp") for name in CHANGED),
+        *((lambda name=name: network(name), "not return what '(1|fc)', the Linear with 10") for name in CHANGED),
         *((lambda name=name: network(name), f"{name} is another with") for name in LOST),
         (lambda: network("anew"), "anew makes a parameter anew when it is called or loaded, which no optimiser sees"),
         (lambda: network("saves"), "saves computes with other numbers than its state_dict has"),
@@ -347,6 +369,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     assert torch.equal(of_two.network("my_cells:versioned").encoder.scale, of_two.weights["encoder.scale"])
     clipped = network("clipped").replace(train=TRAIN.replace(lr=1e-6))
     assert nc.train(clipped).weights["classifier.weight"].abs().max() < 0.011, "it sees its last layer while it trains"
+    assert (nc.train(network("later")).arrays["train_features"] < 0).any(), "as the classifier was given them"
     for sound in (cell("Plain"), network("merges"), network("Ends"), network("gated")):
         try_own_code(sound.model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
