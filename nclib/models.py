@@ -181,8 +181,9 @@ class OwnNetwork(Classifier):
     given, (B, d), the features. Keeps the initial weights it comes with, and the bias of its classifier."""
 
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
-        every = [pair for pair in network.named_modules(remove_duplicate=False) if isinstance(pair[1], nn.Linear)]
-        fit = [(n, m) for n, m in every if m.out_features == num_classes and "weight" in m._parameters]
+        parts = network.named_modules(remove_duplicate=False)
+        plain = ((name, m) for name, m in parts if isinstance(m, nn.Linear) and "weight" in m._parameters)
+        fit = [(name, m) for name, m in plain if m.out_features == num_classes]
         if not fit:
             said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
             raise ConfigError(f"network {cfg.network} does not end in a {said}; or it has returned the same before")

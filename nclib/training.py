@@ -107,7 +107,7 @@ def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
 def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callable[..., Tensor]) -> _Step:
     """The objective of a batch."""
     if isinstance(model, OwnNetwork):
-        x, z, solution, out = None, None, None, model(images)
+        out = model(images)
     else:
         x = model.encoder(images)
         z, solution = model.transform(x)
@@ -117,7 +117,7 @@ def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callabl
     values = class_loss(torch.where(keep[:, None], out.logits.to(model.classifier.weight.dtype), 0.0), labels)
     loss = torch.where(keep, values, 0.0).sum() / keep.sum().clamp_min(1)
     with torch.no_grad():
-        distance = _start_distance(model, x, z) if solution is not None else None
+        distance = _start_distance(model, x, z) if out.solution is not None else None
     return _Step(loss, out, keep, distance)
 
 
@@ -424,20 +424,17 @@ def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]
     named = lambda: (*model.named_parameters(), *model.named_buffers())  # noqa: E731
     before = {name: tensor.clone() for name, tensor in named()}  # not to be loaded, on which a network may act
     found = {"probe_images": images}
-    for mode in ("features", "training")[: 1 + trains]:
+    for on in (False, True)[: 1 + trains]:
         given = []
         for seed in range(2):
             torch.manual_seed(seed)
             models.seed_all(seed)
-            if mode == "features":
-                given.append(collect(model, [(images, images)]).features)
-            else:
-                with torch.enable_grad():  # as a step has it
-                    given.append(model.train()(images).features.detach())
+            with torch.set_grad_enabled(on):  # as a step has it
+                given.append(model.train(on)(images).features.detach().clone())
             for name, tensor in named():
                 tensor.copy_(before[name])
         if torch.allclose(*given):
-            found[f"probe_{mode}"] = given[0]
+            found["probe_training" if on else "probe_features"] = given[0]
     return found
 
 

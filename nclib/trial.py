@@ -59,8 +59,12 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             raise ConfigError(f"{name}: {odd} does not follow from the seed: {_DRAW}")
         x = images if whole else model.eval().encoder(images)
         try:
-            cell = None if whole else model.eval().block.cell
-            value = _seeded(cell, x, x) if cell else [model.eval()(h) for h in (x.flip(0), x)][1].features
+            if whole:
+                model.eval()(x.flip(0))  # a network may leave the rows of one order in theirs
+                value = model(x).features
+            else:
+                cell = model.eval().block.cell
+                value = _seeded(cell, x, x)
             shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
             if not isinstance(value, Tensor) or value.shape != shape or value.dtype != images.dtype:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__

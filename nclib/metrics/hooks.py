@@ -40,12 +40,8 @@ class Reader:
         for name, module in self.modules.items():
             self.names_of.setdefault(module, []).append(name)
         self.left: set[str] = set()  # layers that were found and are left out
-        self.names: set[str] | None = None  # the layers of every batch
         self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
-        for name in [*self.pools]:
-            if isinstance(self.modules[name.removesuffix(".input")], torch.jit.RecursiveScriptModule):
-                self._leave([name], f"layer {name!r}, of torch.jit.script, takes no hook: name the layers around it")
-                del self.pools[name]
+        self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
         deqs = [m for m in self.names_of if is_deq(m)]
         inside = {part for m in deqs for part in m.modules()}  # of many calls
@@ -56,6 +52,10 @@ class Reader:
         self.solved = {m: self.names_of[m][0] for m in deqs if type(m.gradient).__name__ not in steps}
         self.last: dict[tuple, tuple[bool, int]] = {}  # whether the features of a layer are on its last axis; d
         self.counted = False  # whether rows that did not converge have been
+        for name in [*self.pools]:
+            if isinstance(self.modules[name.removesuffix(".input")], torch.jit.RecursiveScriptModule):
+                self._leave([name], f"layer {name!r}, of torch.jit.script, takes no hook: name the layers around it")
+                del self.pools[name]
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
         weight = getattr(module_named(self.modules, name), "weight", None)

@@ -213,15 +213,8 @@ headless = lambda num_classes, in_channels: nn.Conv2d(in_channels, num_classes, 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 BFLOAT16 = TRAIN.replace(precision="bfloat16")
-CHANGED = (
-    "softmax",
-    "bounded",
-    "Scaled",
-    "norm",
-    "normed",
-    "pieces",
-    "turned",
-)  # networks that alter what their last Linear gives
+# networks that alter what their last Linear gives
+CHANGED = ("softmax", "bounded", "Scaled", "norm", "normed", "pieces", "turned")
 # networks that a restart would change
 HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before", "graded")
 LOST = ("flag", "first", "centre", "ready")  # networks that take something from the first images
