@@ -55,6 +55,7 @@ class Narrow(Cell):
         return super().forward(z, x)[:, :2]
 class Plain(nn.Module):
     __init__ = lambda self, channels: super(Plain, self).__init__()
+    __len__ = lambda self: 0  # so that it counts as false
     forward = lambda self, z, x: torch.tanh(0.5 * z + x)
 class Raises(Cell):
     def forward(self, z, x):
