@@ -57,6 +57,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             raise ConfigError(f"{name} returns what it has returned before: make it anew, or copy.deepcopy it")
         if odd := _differ(_tensors(model), _tensors(again)):
             raise ConfigError(f"{name}: {odd} does not follow from the seed: {_DRAW}")
+        if odd := [each for each, value in model.named_parameters() if not value.isfinite().all()]:
+            raise ConfigError(f"{name}: {odd[0]} has NaN or infinite values from the start")
         x = images if whole else model.eval().encoder(images)
         try:
             if whole:

@@ -141,6 +141,8 @@ pieces, turned, later = (lambda *_, does=does: Calls(does) for does in (
     lambda fc, h: fc(h[h.sum(1).argsort()])[h.sum(1).argsort().argsort()],
     lambda fc, h: (fc(h), h.relu_())[0],
 ))
+nans = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).apply(lambda part: nn.init.constant_(
+    part.weight, float("nan")) if isinstance(part, nn.Linear) else part)
 normed = lambda *_: nn.Sequential(nn.Flatten(), Normed(64, 10))
 class Ends(nn.Module):
     def __init__(self, *_):
@@ -325,6 +327,7 @@ def test_a_package_in_a_folder_of_another_name_counts_whole(folder, monkeypatch)
         *((lambda name=name: network(name), "not return what '(1|fc)', the Linear with 10") for name in CHANGED),
         *((lambda name=name: network(name), f"{name} is another with") for name in LOST),
         (lambda: network("anew"), "anew makes a parameter anew when it is called or loaded, which no optimiser sees"),
+        (lambda: network("nans"), "nans: encoder.1.weight has NaN or infinite values from the start"),
         (lambda: network("saves"), "saves computes with other numbers than its state_dict has"),
         (lambda: cell("First"), "First is another with the same seed.* register_buffer in the constructor what calls"),
         *((lambda name=name: network(name), f"encoder.{key} follows from what") for name, key in KEPT.items()),
