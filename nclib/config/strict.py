@@ -4,6 +4,7 @@ import difflib
 import re
 import typing
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import pydantic
@@ -73,6 +74,9 @@ class Config(pydantic.BaseModel):
     )
 
     def __init__(self, /, **options: Any) -> None:
+        for key, value in options.items():
+            if isinstance(value, Integral) and not isinstance(value, int):
+                options[key] = int(value)  # NumPy's, as seeds of np.arange are
         try:
             super().__init__(**options)
         except pydantic.ValidationError as error:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from nclib import deq, solver
@@ -108,6 +109,7 @@ def test_defaults_are_filled_in_so_that_two_ways_of_writing_are_one_run():
     long = ModelConfig(kind="deq", cell="residual", groups=8, start="x", **parts)
     assert run_id(RunConfig(model=ModelConfig(kind="deq"))) == run_id(RunConfig(model=long))
     assert build_solver(SolverConfig()) == solver.paper_solver()
+    assert run_id(RunConfig(seed=np.int64(3))) == run_id(RunConfig(seed=3))
 
 
 @pytest.mark.parametrize("method", ["broyden", "anderson", "fixed_point"])

@@ -152,6 +152,18 @@ def test_implicit_gradient_is_that_of_the_unrolled_network():
         torch.testing.assert_close(implicit, unrolled, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("width", [2, 3, 8, 12, 16])
+def test_gradients_of_narrow_networks_are_those_in_float64(width):
+    """oneDNN's gradient of strided 1×1 convolutions of few channels, channels last, is wrong or ends the process."""
+    images, grads = torch.randn(32, 1, 8, 8, dtype=torch.float64), []
+    for dtype in (torch.float64, torch.float32):
+        model = build_model(ModelConfig(width=width), 3, 1).to(dtype)
+        model(images.to(dtype)).logits.square().mean().backward()
+        grads.append([parameter.grad.double() for parameter in model.parameters()])
+    for exact, grad in zip(*grads, strict=True):
+        torch.testing.assert_close(grad, exact, rtol=1e-3, atol=1e-4 * exact.abs().max().item())
+
+
 @pytest.mark.parametrize(("classes", "width", "need"), [(100, 8, 13), (100, 12, 13), (18, 2, 3)])
 def test_too_narrow_a_network_names_the_width_to_use(classes, width, need):
     with pytest.raises(ConfigError, match=rf"width={width}.*{classes} classes.*{classes - 1}.*width={need} or more"):
