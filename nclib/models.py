@@ -211,6 +211,8 @@ class OwnNetwork(Classifier):
                 exact = F.linear(features, self.classifier.weight, self.classifier.bias)
                 if ((exact - logits).abs() > (0.05 if half else 1e-3) * exact.abs().max()).any():
                     raise ConfigError(self.refusal)
+                if half and logits.requires_grad and not features.requires_grad:  # within a reentrant checkpoint
+                    exact = logits + (exact - logits).detach()
                 logits = exact if half else logits
         self.taken.clear()
         return Output(logits, features, None)

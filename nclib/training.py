@@ -29,6 +29,7 @@ from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
+from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier, Output, OwnNetwork, build_model, cast, count_parameters
 from nclib.trial import try_own_code
 
@@ -419,22 +420,36 @@ def trained(config: RunConfig, weights: Mapping[str, Tensor], arrays: Mapping[st
 
 @torch.no_grad()
 def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]:
-    """Images, and their features in evaluation mode and, if it ``trains``, in the other; none of a mode in which the
-    network draws. It keeps its state."""
+    """Images and what a network makes of them: its features in evaluation mode and, if it ``trains``, in training mode,
+    with norms of its gradients and of what a call changes in its state. What it draws is empty. It stays as it was."""
     named = lambda: (*model.named_parameters(), *model.named_buffers())  # noqa: E731
-    before = {name: tensor.clone() for name, tensor in named()}  # not to be loaded, on which a network may act
-    found = {"probe_images": images}
-    for on in (False, True)[: 1 + trains]:
-        given = []
-        for seed in range(2):
-            torch.manual_seed(seed)
-            models.seed_all(seed)
-            with torch.set_grad_enabled(on):  # as a step has it
-                given.append(model.train(on)(images).features.detach().clone())
-            for name, tensor in named():
-                tensor.copy_(before[name])
-        if torch.allclose(*given):
-            found["probe_training" if on else "probe_features"] = given[0]
+    copied = lambda: {name: tensor.clone() for name, tensor in named()}  # noqa: E731
+
+    def put_back(state: Mapping[str, Tensor]) -> None:  # not by loading, on which a network may act
+        for name, tensor in named():
+            tensor.copy_(state[name])
+
+    found, before = {"probe_images": images}, copied()
+    with evaluating(model):
+        for on in (False, True)[: 1 + trains]:
+            model.train(on)  # which may merge weights: what a call changes is put back in the mode that it is in
+            state, seen = copied(), []
+            for seed in range(2):
+                torch.manual_seed(seed)
+                models.seed_all(seed)
+                with torch.set_grad_enabled(on):  # as a step has it
+                    out = model(images)
+                    size = out.logits.square().sum()
+                learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+                given = torch.autograd.grad(size, learnt, allow_unused=True) if size.requires_grad else ()
+                moved = [tensor.double() - state[name].double() for name, tensor in named()]
+                norms = [change.norm().to(size) for change in (*moved, *given) if change is not None]
+                seen.append((out.features.detach().clone(), torch.stack(norms)))
+                put_back(state)
+            names = ("probe_training", "probe_gradients") if on else ("probe_features",)
+            for name, (one, two) in zip(names, zip(*seen, strict=True), strict=False):
+                found[name] = one if torch.allclose(one, two) else one[:0]
+    put_back(before)
     return found
 
 
@@ -442,11 +457,12 @@ def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
     """Why a network is not the one of this probe; "" where it is, as far as that says."""
     here = {name: tensor.to(model.classifier.weight.device) for name, tensor in probe.items()}
     now = _probe(model, here["probe_images"], "probe_training" in here) if here else {}
-    for mode in sorted({*here} & {*now} - {"probe_images"}):
-        apart = (now[mode] - here[mode]).norm() / here[mode].norm()
+    for name in sorted({*here} & {*now} - {"probe_images"}):
+        apart = (now[name] - here[name]).norm() / here[name].norm() if now[name].shape == here[name].shape else 1.0
         if apart > 0.02:  # devices and precisions differ by less
             lost = "what follows from hash(), the session, the command line or other files is not kept with a run"
-            return f"your code makes another network than it did: features are {apart:.0%} apart; {lost}"
+            what = "gradients" if name == "probe_gradients" else "features"
+            return f"your code makes another network than it did: {what} are {apart:.0%} apart; {lost}"
     return ""
 
 

@@ -174,6 +174,39 @@ class Merges(nn.Linear):
         merged = 2 * self.weight if self.merged is None else self.merged
         self.merged = None if self.training else merged
         return nn.functional.linear(x, merged)
+class Adapted(nn.Linear):  # as loralib: what it learns is part of the weight in evaluation
+    merged = False
+    def __init__(self):
+        super().__init__(64, 64)
+        self.weight.requires_grad_(False)
+        self.low = nn.Parameter(0.1 * torch.randn(64, 64))
+    def train(self, on=True):
+        if self.merged is on:
+            self.weight.data += -self.low.data if on else self.low.data
+        self.merged = not on
+        return super().train(on)
+    forward = lambda self, x: super(Adapted, self).forward(x) + (0 if self.merged else x @ self.low.T)
+class Later(nn.Linear):  # what it does after a few steps is no part of its state
+    def __init__(self, does):
+        super().__init__(64, 64)
+        self.register_buffer("calls", torch.zeros(()))
+        self.does, self.now = does, lambda z: z
+    def forward(self, x):
+        self.calls += self.training
+        self.now = self.does if self.training and self.calls == 3 else self.now
+        return self.now(super().forward(x))
+stops, drops = (lambda *_, does=does: nn.Sequential(nn.Flatten(), Later(does), nn.Linear(64, 10)) for does in (
+    torch.detach, nn.functional.dropout))
+class Spared(nn.Module):  # memory: its last layer is computed again for the gradient
+    def __init__(self, again):
+        super().__init__()
+        self.body, self.last, self.again = nn.Linear(64, 64), nn.Linear(64, 10), again
+    def forward(self, x):
+        h = self.body(x.flatten(1))
+        again = self.again and self.training
+        return torch.utils.checkpoint.checkpoint(self.last, h, use_reentrant=True) if again else self.last(h)
+spared, unspared = (lambda *_, again=again: Spared(again) for again in (True, False))
+adapted = lambda *_: nn.Sequential(nn.Flatten(), Adapted(), nn.ReLU(), nn.Linear(64, 10))
 merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
 ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
 first, before, centre, outside, ordered = map(ahead, (Once, Before, Centre, Outside, Ordered))
@@ -367,6 +400,8 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     clipped = network("clipped").replace(train=TRAIN.replace(lr=1e-6))
     assert nc.train(clipped).weights["classifier.weight"].abs().max() < 0.011, "it sees its last layer while it trains"
     assert (nc.train(network("later")).arrays["train_features"] < 0).any(), "as the classifier was given them"
+    one, two = (nc.train(network(name).replace(train=BFLOAT16)).weights for name in ("spared", "unspared"))
+    torch.testing.assert_close(one["encoder.body.weight"], two["encoder.body.weight"], rtol=0, atol=1e-3)
     for sound in (cell("Plain"), network("merges"), network("Ends"), network("gated")):
         try_own_code(sound.model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
@@ -383,7 +418,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
         runs.ensure_runs([network("unsolved")])
 
 
-@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in ("freezes", "loaded"))])
+@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in ("freezes", "loaded", "adapted"))])
 def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folder):
     whole = runs.ensure_runs([config := make()])
     store, run = default_store(), run_id(config)
@@ -394,7 +429,10 @@ def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folde
         jobs.train_run(config, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
     assert store.partial(run).exists()
     assert runs.ensure_runs([config]).equals(whole) and (store.open(run).arrays["train_features"] == features).all()
-    assert store.open(run).provenance["facts"]["continued_from"] == [1]
+    kept = store.open(run)
+    assert kept.provenance["facts"]["continued_from"] == [1]
+    images, seen = (torch.from_numpy(kept.arrays[f"probe_{name}"]) for name in ("images", "features"))
+    torch.testing.assert_close(kept.network(config.model.own_code)(images).features, seen, rtol=1e-4, atol=1e-5)
 
 
 def test_a_network_that_follows_from_more_than_its_source_is_known_again_or_refused(folder, monkeypatch):
@@ -408,10 +446,12 @@ def test_a_network_that_follows_from_more_than_its_source_is_known_again_or_refu
             runs.ensure_runs([config])
         monkeypatch.delenv("FACTOR")
         assert runs.ensure_runs([config])["epoch"].max() == 2
-    with pytest.raises(KeyboardInterrupt):  # keeps the last large batch, which acts in training alone
-        jobs.train_run(network("seldom"), store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(runs.RunsFailed, match="apart; what follows from hash"):
-        runs.ensure_runs([network("seldom")])
+    for name in ("seldom", "stops", "drops"):  # keep what acts in training alone
+        small = network(name).replace(train=TRAIN.replace(batch_size=20))
+        with pytest.raises(KeyboardInterrupt):
+            jobs.train_run(small, store, "cpu", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(runs.RunsFailed, match="apart; what follows from hash"):
+            runs.ensure_runs([small])
     store.open(run_id(config)).network("my_cells:outside")
     monkeypatch.setenv("FACTOR", "2")
     with pytest.warns(RuntimeWarning, match="another network than it did: features are 100% apart"):
