@@ -438,7 +438,7 @@ def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]
                 torch.manual_seed(seed)
                 models.seed_all(seed)
                 with torch.set_grad_enabled(on):  # as a step has it
-                    out = model(images)
+                    out = model(images.clone())
                     size = out.logits.square().sum()
                 learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
                 given = torch.autograd.grad(size, learnt, allow_unused=True) if size.requires_grad else ()
