@@ -196,24 +196,23 @@ class OwnNetwork(Classifier):
         self.register_load_state_dict_pre_hook(_named_twice)
 
     def _take(self, linear: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], logits: Tensor) -> None:
-        self.taken.append((*args, *named.values())[0].clone())  # the network may go on to work in place
+        self.taken = [(*args, *named.values())[0].clone()]  # the network may go on to work in place
 
     def forward(self, images: Tensor) -> Output:
         self.taken.clear()
         logits = self.encoder(images)
         whole = isinstance(logits, Tensor) and logits.shape == (len(images), self.classifier.out_features)
-        if not whole or not self.taken or len(self.taken[-1]) != len(images):
+        if not whole or not self.taken or len(self.taken[0]) != len(images):
             raise ConfigError(self.refusal)
-        features, half = self.taken[-1], torch.is_autocast_enabled(images.device.type)
+        features, half = self.taken[0], torch.is_autocast_enabled(images.device.type)
         with torch.autocast(images.device.type, enabled=False):  # the read-out is in the precision of the parameters
             features = features.to(self.classifier.weight.dtype)
             if half or not self.training:
                 exact = F.linear(features, self.classifier.weight, self.classifier.bias)
                 if ((exact - logits).abs() > (0.05 if half else 1e-3) * exact.abs().max()).any():
                     raise ConfigError(self.refusal)
-                if half and logits.requires_grad and not features.requires_grad:  # within a reentrant checkpoint
-                    exact = logits + (exact - logits).detach()
-                logits = exact if half else logits
+                if half:  # the gradient is the network's own, which may have hooks or compute the last layer again
+                    logits = exact.detach() + (logits - logits.detach())
         self.taken.clear()
         return Output(logits, features, None)
 

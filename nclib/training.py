@@ -432,18 +432,21 @@ def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]
     found, before = {"probe_images": images}, copied()
     with evaluating(model):
         for on in (False, True)[: 1 + trains]:
-            model.train(on)  # which may merge weights: what a call changes is put back in the mode that it is in
+            model.train(on).zero_grad()  # it may merge weights: what a call changes is put back in the same mode
             state, seen = copied(), []
             for seed in range(2):
                 torch.manual_seed(seed)
                 models.seed_all(seed)
                 with torch.set_grad_enabled(on):  # as a step has it
                     out = model(images.clone())
-                    size = out.logits.square().sum()
-                learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
-                given = torch.autograd.grad(size, learnt, allow_unused=True) if size.requires_grad else ()
+                    with torch.autocast(images.device.type, enabled=False):
+                        size = out.logits.square().sum()
+                        if size.requires_grad:
+                            size.backward()
+                given = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
                 moved = [tensor.double() - state[name].double() for name, tensor in named()]
-                norms = [change.norm().to(size) for change in (*moved, *given) if change is not None]
+                norms = [change.norm().to(size) for change in (*moved, *given)]
+                model.zero_grad()
                 seen.append((out.features.detach().clone(), torch.stack(norms)))
                 put_back(state)
             names = ("probe_training", "probe_gradients") if on else ("probe_features",)

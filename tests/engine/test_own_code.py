@@ -205,7 +205,12 @@ class Spared(nn.Module):  # memory: its last layer is computed again for the gra
         h = self.body(x.flatten(1))
         again = self.again and self.training
         return torch.utils.checkpoint.checkpoint(self.last, h, use_reentrant=True) if again else self.last(h)
+class Damped(Spared):
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits if logits.requires_grad and logits.register_hook(torch.zeros_like) else logits
 spared, unspared = (lambda *_, again=again: Spared(again) for again in (True, False))
+damped = lambda *_: Damped(False)
 adapted = lambda *_: nn.Sequential(nn.Flatten(), Adapted(), nn.ReLU(), nn.Linear(64, 10))
 merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
 ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
@@ -402,6 +407,9 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     assert (nc.train(network("later")).arrays["train_features"] < 0).any(), "as the classifier was given them"
     one, two = (nc.train(network(name).replace(train=BFLOAT16)).weights for name in ("spared", "unspared"))
     torch.testing.assert_close(one["encoder.body.weight"], two["encoder.body.weight"], rtol=0, atol=1e-3)
+    damped = network("damped").replace(train=BFLOAT16.replace(weight_decay=0.0))
+    one, two = nc.train(damped).weights["encoder.body.weight"], nc.build_model(damped.model, 10, 1).encoder.body.weight
+    assert torch.equal(one, two), "hooks of the logits act"
     for sound in (cell("Plain"), network("merges"), network("Ends"), network("gated")):
         try_own_code(sound.model, 10, (1, 8, 8))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
@@ -418,7 +426,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
         runs.ensure_runs([network("unsolved")])
 
 
-@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in ("freezes", "loaded", "adapted"))])
+@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in ("freezes", "loaded", "adapted", "spared"))])
 def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folder):
     whole = runs.ensure_runs([config := make()])
     store, run = default_store(), run_id(config)
