@@ -20,8 +20,9 @@ CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centr
 
 
 class Outputs(NamedTuple):
-    """A whole split through the network: features (N, d), logits (N, K), labels (N,), and per image the residual,
-    number of cell evaluations and convergence of its equilibrium (None for arms without one)."""
+    """A whole split through the network: features (N, d), logits (N, K), labels (N,), per image the residual, number of
+    cell evaluations and convergence of its equilibrium (None for arms without one), and the classifier's rows (K, d) as
+    they were then: a network may have other weights in evaluation."""
 
     features: Tensor
     logits: Tensor
@@ -29,6 +30,7 @@ class Outputs(NamedTuple):
     residual: Tensor | None
     steps: Tensor | None
     converged: Tensor | None
+    weight: Tensor
 
 
 @torch.no_grad()
@@ -42,12 +44,13 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
             solution = out.solution
             evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
             parts.append((out.features.clone(), out.logits, labels, *evidence))  # a network may write there again
-    return join(parts)
+        return join(parts, model.classifier.weight)
 
 
-def join(parts: Iterable[tuple[Tensor | None, ...]]) -> Outputs:
-    """The outputs of a split from those of its batches."""
-    return Outputs(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
+def join(parts: Iterable[tuple[Tensor | None, ...]], weight: Tensor) -> Outputs:
+    """The outputs of a split from those of its batches, which are all but the classifier's rows."""
+    columns = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
+    return Outputs(*columns, weight.detach().clone())
 
 
 def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -57,7 +60,7 @@ def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     return sums / ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
 
 
-def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
+def summarise(outputs: Outputs, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
     """Every scalar reported for one split: see `evaluate`."""
     labels, num_classes = outputs.labels, len(counts)
     per_class = class_means(outputs.logits.argmax(1) == labels, labels, num_classes).cpu()
@@ -82,9 +85,8 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
         report |= {"solver_residual_median": residual.median().item(), "solver_residual_max": residual.max().item()}
         report |= {f"solver_converged_{group}": rates[members].mean().item() for group, members in groups.items()}
     if with_nc:
-        weights = model.classifier.weight
         moments = metrics.class_moments(outputs.features, labels, num_classes)
-        seen = (outputs.features, labels, outputs.logits, weights)
+        seen = (outputs.features, labels, outputs.logits, outputs.weight)
         report |= report_of(moments, *seen, minority if groups else None)
         other = report_of(moments.with_weighting("sample"), *seen)
         report |= {f"{name}.sample": other[name] for name in CENTRED}
@@ -127,7 +129,7 @@ def evaluate(
     """
     counts = torch.as_tensor(counts)
     minority = counts < counts.max() if minority is None else class_mask(minority, len(counts))
-    return summarise(collect(model, loader), model, counts, minority, with_nc)
+    return summarise(collect(model, loader), counts, minority, with_nc)
 
 
 def per_class_rows(outputs: Outputs, num_classes: int) -> Iterator[tuple[int, str, float]]:

@@ -307,7 +307,7 @@ class _Trainer:
             outputs = collect(self.model, self.loaders[name].in_order())
             if not outputs.features.isfinite().all():
                 raise self._diverged(f"features are not finite after epoch {epoch}")
-            report = summarise(outputs, self.model, self.split.counts, self.split.minority, with_nc)
+            report = summarise(outputs, self.split.counts, self.split.minority, with_nc)
             self.tables["history"] += [(epoch, name, metric, value) for metric, value in report.items()]
             self.tables["classes"] += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]
             self.outputs[name] = outputs
@@ -320,10 +320,11 @@ class _Trainer:
     def result(self) -> Result:
         split, model = self.split, self.model
         kept = ("counts", "minority", "train_indices", "test_indices")
-        arrays = {name: getattr(split, name) for name in kept} | {"classifier": model.classifier.weight} | self.probe()
+        arrays = {name: getattr(split, name) for name in kept} | self.probe()
         for name, outputs in self.outputs.items():
             arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
+                arrays["classifier"] = outputs.weight
                 arrays["class_means"] = class_moments(outputs.features, outputs.labels, len(split.counts)).class_means
             if outputs.residual is not None:
                 arrays[f"{name}_residual"] = outputs.residual

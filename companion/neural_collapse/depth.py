@@ -89,7 +89,7 @@ def measure(config: DepthConfig, job: Job) -> pd.DataFrame:
             outputs, images = _see(model.eval(), loader.in_order())
             for key, state in outputs.items():
                 where = (last, f"{name}/solved") if key == "solved" else (key, f"{name}/depth")
-                rows += [(*where, *row) for row in _report(state, model, split, name).items()]
+                rows += [(*where, *row) for row in _report(state, split, name).items()]
             distances = {key: image for key, image in images.items() if key.startswith("distance")}
             rows += [(last, f"{name}/solved", key, image.double().mean().item()) for key, image in distances.items()]
             if name == "test" and "solved" in outputs:
@@ -110,16 +110,16 @@ def _see(model: Classifier, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[d
             solved, solution = model.transform(z) if isinstance(model.block, DEQ) else (None, None)
             if solution is not None:
                 evidence = solution.residual, solution.steps, solution.converged
-                outputs["solved"].append(Outputs(*_read_out(model, solved), labels, *evidence))
+                outputs["solved"].append((*_read_out(model, solved), labels, *evidence))
             for t, step in enumerate([nn.Identity(), *_steps(model.block, z)]):
                 before, z = z, step(z)
                 if t in DEPTHS or solution is None:
-                    outputs[t].append(Outputs(*_read_out(model, z), labels, None, None, None))
+                    outputs[t].append((*_read_out(model, z), labels, None, None, None))
                     if solution is not None:
                         images[f"distance_{t}"].append(_norm(z - solved) / _norm(solved).clamp_min(EPSILON))
                 if solution is not None and t in (2, 3):
                     images[f"residual_{t - 1}"].append(_norm(z - before) / (_norm(z) + EPSILON))
-    joined = {key: evaluation.join(parts) for key, parts in outputs.items()}
+    joined = {key: evaluation.join(parts, model.classifier.weight) for key, parts in outputs.items()}
     return joined, {key: torch.cat(parts) for key, parts in images.items()}
 
 
@@ -141,9 +141,9 @@ def _read_out(model: Classifier, z: Tensor) -> tuple[Tensor, Tensor]:
     return features, logits
 
 
-def _report(outputs: Outputs, model: Classifier, split: Any, name: str) -> dict[str, float]:
+def _report(outputs: Outputs, split: Any, name: str) -> dict[str, float]:
     """What is kept of one state of a split."""
-    report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+    report = evaluation.summarise(outputs, split.counts, split.minority, with_nc=name == "train")
     wanted = {key: report[key] for key in report if key in {"loss", "accuracy_train_prior", *_GROUPS, *PROBED}}
     if name == "train":
         moments = metrics.class_moments(outputs.features, outputs.labels, len(split.counts))

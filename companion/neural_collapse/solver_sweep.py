@@ -101,7 +101,7 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
                 outputs = evaluation.collect(model, batches)
                 if sweep == "steps":
                     outputs = outputs._replace(converged=outputs.residual <= config.model.solver.tol)
-                report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+                report = evaluation.summarise(outputs, split.counts, split.minority, with_nc=name == "train")
                 report |= _by_group(outputs, split.minority)
                 key = f"{name}/{sweep}/{solver.method}"
                 rows += [(number, key, metric, value) for metric, value in report.items() if _kept(metric)]

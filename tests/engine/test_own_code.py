@@ -176,10 +176,10 @@ class Merges(nn.Linear):
         return nn.functional.linear(x, merged)
 class Adapted(nn.Linear):  # as loralib: what it learns is part of the weight in evaluation
     merged = False
-    def __init__(self):
-        super().__init__(64, 64)
+    def __init__(self, width):
+        super().__init__(64, width)
         self.weight.requires_grad_(False)
-        self.low = nn.Parameter(0.1 * torch.randn(64, 64))
+        self.low = nn.Parameter(0.1 * torch.randn(width, 64))
     def train(self, on=True):
         if self.merged is on:
             self.weight.data += -self.low.data if on else self.low.data
@@ -211,7 +211,7 @@ class Damped(Spared):
         return logits if logits.requires_grad and logits.register_hook(torch.zeros_like) else logits
 spared, unspared = (lambda *_, again=again: Spared(again) for again in (True, False))
 damped = lambda *_: Damped(False)
-adapted = lambda *_: nn.Sequential(nn.Flatten(), Adapted(), nn.ReLU(), nn.Linear(64, 10))
+adapted = lambda *_: nn.Sequential(nn.Flatten(), Adapted(64), nn.ReLU(), Adapted(10))
 merges = lambda *_: nn.Sequential(nn.Flatten(), Merges(64, 64).train(), nn.Linear(64, 10))
 ahead = lambda part: lambda *_: nn.Sequential(part(), nn.Flatten(), nn.Linear(64, 10))
 first, before, centre, outside, ordered = map(ahead, (Once, Before, Centre, Outside, Ordered))
@@ -439,6 +439,12 @@ def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folde
     assert runs.ensure_runs([config]).equals(whole) and (store.open(run).arrays["train_features"] == features).all()
     kept = store.open(run)
     assert kept.provenance["facts"]["continued_from"] == [1]
+    if "encoder.3.low" in kept.weights:
+        rows = (kept.weights["encoder.3.weight"] + kept.weights["encoder.3.low"]).numpy()
+        np.testing.assert_allclose(kept.arrays["classifier"], rows, atol=1e-6)
+        stored = whole.query("epoch == 2 and split == 'train' and metric == 'nc3_self_duality'")["value"].item()
+        labels = kept.arrays["train_labels"]
+        assert nc.nc_report(features, labels, w=rows)["nc3_self_duality"] == pytest.approx(stored, rel=1e-5)
     images, seen = (torch.from_numpy(kept.arrays[f"probe_{name}"]) for name in ("images", "features"))
     torch.testing.assert_close(kept.network(config.model.own_code)(images).features, seen, rtol=1e-4, atol=1e-5)
 
