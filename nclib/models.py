@@ -205,14 +205,13 @@ class OwnNetwork(Classifier):
         if not whole or not self.taken or len(self.taken[0]) != len(images):
             raise ConfigError(self.refusal)
         features, half = self.taken[0], torch.is_autocast_enabled(images.device.type)
-        with torch.autocast(images.device.type, enabled=False):  # the read-out is in the precision of the parameters
+        with torch.autocast(images.device.type, enabled=False):  # measures are in the precision of the parameters
             features = features.to(self.classifier.weight.dtype)
-            if half or not self.training:
+            if not self.training:
                 exact = F.linear(features, self.classifier.weight, self.classifier.bias)
                 if ((exact - logits).abs() > (0.05 if half else 1e-3) * exact.abs().max()).any():
                     raise ConfigError(self.refusal)
-                if half:  # the gradient is the network's own, which may have hooks or compute the last layer again
-                    logits = exact.detach() + (logits - logits.detach())
+                logits = exact if half else logits
         self.taken.clear()
         return Output(logits, features, None)
 

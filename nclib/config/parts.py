@@ -276,8 +276,8 @@ class TrainConfig(Config):
     loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or "ldam_drw", see
         `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
     precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
-        stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
-        "float64"
+        stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs; of a
+        whole network of one's own, logits are computed in float32 for evaluations alone) or "float64"
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call

@@ -321,6 +321,7 @@ def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
 
 def test_features_in_memory_that_a_network_uses_again_are_kept():
     net, memory = torch.nn.Identity(), torch.empty(1, 1)
+    net.classifier = torch.nn.Linear(1, 1)
     net.forward = lambda x: Output(x, memory.copy_(x), None)
     loader = [(torch.tensor([[value]]), torch.tensor([0])) for value in (1.0, 2.0)]
     assert evaluation.collect(net, loader).features.tolist() == [[1.0], [2.0]]
