@@ -225,9 +225,9 @@ class _Trainer:
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         train, split = config.train, make_split(config.data, config.seed)
         self.config, self.device, self.split = config, device, split
-        num_classes, image, dtype = len(split.counts), split.train_images.shape[1:], _DTYPES[train.precision]
-        try_own_code(config.model, num_classes, image)
-        self.model = cast(build_model(config.model, num_classes, image[0], config.seed), dtype).to(device)
+        channels, dtype = split.train_images.shape[1], _DTYPES[train.precision]
+        try_own_code(config.model, split)
+        self.model = cast(build_model(config.model, len(split.counts), channels, config.seed), dtype).to(device)
         self.optimiser = _optimiser(train, self.model.parameters())
 
         batches = partial(Batches, mean=split.mean, std=split.std, device=device, dtype=dtype)

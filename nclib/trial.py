@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib.config import ConfigError, ModelConfig
+from nclib.data import Batches, Split
 from nclib.models import Classifier, OwnNetwork, build_model, cast, forked, own_module, put_back, seed_all, state_of
 from nclib.system import own_code
 from nclib.system.files import sha256
@@ -26,15 +27,14 @@ from nclib.system.files import sha256
 TRIAL = 271_828  # a seed that nobody sets
 
 
-def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> None:
-    """Build a network with a user's cell, or a user's network, and put two images through it, so that what does not fit
-    is refused before anything is trained. Nothing happens where all code is ours.
+def try_own_code(cfg: ModelConfig, split: Split) -> None:
+    """Build a network with a user's cell, or a user's network, and put images through it, two at a time, so that what
+    does not fit is refused before anything is trained. Nothing happens where all code is ours.
 
     Parameters
     ----------
     cfg : the model
-    num_classes : K
-    image : shape of an image, (C, H, W)
+    split : what it is to be trained on, of which six images are taken
 
     Raises
     ------
@@ -46,10 +46,13 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     """
     if (name := cfg.own_code) is None:
         return
-    images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
+    num_classes, rows = len(split.counts), torch.arange(6) % len(split.train_images)
+    chosen = Batches(split.train_images[rows], rows, batch_size=2, mean=split.mean, std=split.std)
+    pairs = [images for images, _ in chosen.in_order()]
+    images, channels = pairs[0], pairs[0].shape[1]
     quiet = warnings.catch_warnings(action="ignore")  # of solves at moved parameters
     with quiet, forked(), torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-        model, again = (cast(build_model(cfg, num_classes, image[0], TRIAL), torch.float32) for _ in range(2))
+        model, again = (cast(build_model(cfg, num_classes, channels, TRIAL), torch.float32) for _ in range(2))
         whole = cfg.kind == "network"
         tensors = ((*m.parameters(), *m.buffers()) for m in (model, again))
         one, two = ({t.untyped_storage().data_ptr() for t in own if t.layout == torch.strided} for own in tensors)
@@ -72,9 +75,9 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'before its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
-            if whole and not _is_whole(model, own_module(cfg, 3 * TRIAL, num_classes, image[0], width=cfg.width), x):
+            if whole and not _is_whole(model, own_module(cfg, 3 * TRIAL, num_classes, channels, width=cfg.width), x):
                 raise ConfigError(model.refusal)
-            _check_state(model, again, name, images)
+            _check_state(model, again, name, pairs)
             if not whole and (odd := _is_no_map(cell, x, cfg.kind == "deq")):
                 raise ConfigError(f"{name} {odd}")
         except ConfigError:
@@ -110,11 +113,14 @@ def _is_whole(model: OwnNetwork, network: nn.Module, x: Tensor) -> bool:
     follows the last Linear may do nothing at first."""
     given = []  # compiled code has the hooks that there were at its first call
     network.get_submodule(model.last).register_forward_hook(lambda *call: given.append(call[-1].clone()))
-    same = torch.allclose(_seeded(network.eval(), x), given[-1], atol=1e-4)
+    network.train(False)
+    same = torch.allclose(_seeded(network, x), given[-1], atol=1e-4, equal_nan=True)
     _move(network)
     network.get_submodule(model.last).weight *= 1e4  # a bound may lie far above the first logits
-    moved = (torch.allclose(network.train(on)(x), given[-1], atol=1e-4, equal_nan=True) for on in (False, True))
-    return same and all(moved)
+    for on in (False, True):
+        network.train(on)  # which need not return the network
+        same &= torch.allclose(network(x), given[-1], atol=1e-4, equal_nan=True)
+    return same
 
 
 def _move(network: nn.Module) -> None:
@@ -123,22 +129,22 @@ def _move(network: nn.Module) -> None:
 
 
 @own_code.no_imports()
-def _check_state(model: Classifier, again: Classifier, name: str, images: Tensor) -> None:
+def _check_state(model: Classifier, again: Classifier, name: str, pairs: Sequence[Tensor]) -> None:
     """Refuse what a checkpoint would lose. From the same state_dict and random state a network must give the same, and
     keep the same, after a call with other images as after one with these; one built anew must give that, and so must
     one that was never saved. The parameters are moved, as a head may be zero at first."""
 
-    def called(one: Classifier, shift: int, on: bool, state: Any = None) -> dict[str, str]:
+    def called(one: Classifier, pair: int, on: bool, state: Any = None) -> dict[str, str]:
         if state:
             put_back(one.train(), state)  # as runs do: a network may merge weights for its evaluation
-        seed_all(shift)
+        seed_all(pair)
         with torch.set_grad_enabled(on):
-            logits = one.train(on)(images * (1 + shift) + shift).logits
+            logits = one.train(on)(pairs[pair].clone()).logits
             one.zero_grad()  # here, as runs do: before the call there are the gradients of the last one
             if on:
                 logits.sum().backward()
         given = [logits.detach(), *(learnt.grad for learnt in one.parameters() if learnt.grad is not None)]
-        kept = _tensors(one) | _kept(one) if one is model and shift else {}
+        kept = _tensors(one) | _kept(one) if one is model and pair else {}
         return {"its output": _written(torch.cat([tensor.to_dense().flatten() for tensor in given]))} | kept
 
     _move(model.train())

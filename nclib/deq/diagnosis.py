@@ -102,7 +102,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
           computes in that, as with ``detach()`` in the cell; or a row misses the tolerance of the backward solve of
           ``Implicit()``; or the layer's gradient differs from backpropagation through 100 plain steps at z* by more
           than 10 % with ``Implicit``, by 90° or more with a rule that approximates. It is not judged where finite
-          differences do not settle, or 51 steps give another gradient, as above a spectral radius of 1.
+          differences do not settle, or plain steps leave z*, or 51 of them give another gradient, as above a spectral
+          radius of 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
 
         From ``starts`` on the first 32 rows are examined, for the spectral radius and the gradient 8 of them.
@@ -308,8 +309,12 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
         worst = float(backward.residual.max())
         says = f"The backward solve misses its tolerance on {lost} of {len(z)} rows; the worst ends at {worst:.1e}."
         return {"ok": False, "says": says, "rows_lost": lost, "worst_residual": worst}
-    if not len(plain) or float(_apart(half[None], plain[None])) > SAME or not plain.isfinite().all():
-        return {"ok": None, "says": "Not judged: nothing takes a gradient, or that of plain steps does not settle."}
+    left = z
+    for _ in range(PLAIN):
+        left = rows.f(left)
+    settled = len(plain) and float(_apart(left, z, 1).max()) <= MOVED and float(_apart(half[None], plain[None])) <= SAME
+    if not settled or not plain.isfinite().all():
+        return {"ok": None, "says": "Not judged: nothing takes a gradient, or plain steps leave z* or do not settle."}
     error, cosine = float(_apart(ours[None], plain[None])), float(torch.cosine_similarity(ours, plain, dim=0))
     says = f"The gradient is {error:.1%} off that of {PLAIN} plain steps at z*, with cosine {cosine:.2f}."
     return {"ok": error <= WRONG or (not exact and cosine > 0), "says": says, "error": error, "cosine": cosine}

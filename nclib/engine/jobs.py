@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from nclib import models, training
-from nclib.config import ConfigError, DataConfig, RunConfig, StoredConfig, TrainConfig, digest, run_id
+from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.engine.store import DamageWarning, RunStore
@@ -169,16 +169,15 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     ConfigError
         Saying which, and why.
     """
-    images: dict[DataConfig, tuple[int, Any]] = {}
-    for config in {(each.data, each.model): each for each in configs if isinstance(each, RunConfig)}.values():
+    kinds = {(each.data, each.model): each for each in configs if isinstance(each, RunConfig)}.values()
+    data = None
+    for config in sorted(kinds, key=lambda each: repr(each.data)):
         try:
-            if config.data not in images:
-                split = make_split(config.data, config.seed)
-                images[config.data] = len(split.counts), split.train_images.shape[1:]
-            classes, image = images[config.data]
+            if config.data != data:
+                data, split = config.data, make_split(config.data, config.seed)
             with one_thread(), training.arithmetic(config.train, torch.device("cpu")):
-                try_own_code(config.model, classes, image)
-                models.build_model(config.model, classes, image[0])
+                try_own_code(config.model, split)
+                models.build_model(config.model, len(split.counts), split.train_images.shape[1])
         except ValueError as error:
             raise ConfigError(str(error)) from None
 

@@ -174,6 +174,11 @@ def test_numbers_are_those_of_a_linear_map():
     assert found["cost"]["ratio"] > 1 and found["cost"]["ok"] is None
 
 
+def test_a_gradient_is_not_judged_where_plain_steps_leave_the_fixed_point():
+    found = nc.diagnose(nc.DEQ(lambda z, x: torch.tanh(3 * z + 0.05 * x), nc.Anderson(), z0="zeros"), X)
+    assert found.as_dict()["spectral_radius"]["radius"][0] > 1 and found.findings["gradient"]["ok"] is None
+
+
 def test_a_state_of_several_tensors_with_args():
     class Cell(TwoPartCell):
         def forward(self, z, x, gain):

@@ -18,6 +18,7 @@ from tidy import rows, stack
 import nclib as nc
 from nclib import models
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.data import make_split
 from nclib.engine import jobs, runs
 from nclib.engine.store import default_store, protocol, tidy
 from nclib.publish import notes
@@ -197,10 +198,18 @@ class Later(nn.Linear):  # what it does after a few steps is no part of its stat
         return self.now(super().forward(x))
 stops, drops = (lambda *_, does=does: nn.Sequential(nn.Flatten(), Later(does), nn.Linear(64, 10)) for does in (
     torch.detach, nn.functional.dropout))
+class Levels(nn.Module):  # reads grey levels, which noise has not
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = nn.Embedding(8, 2), nn.Linear(128, 10)
+    forward = lambda self, x: self.last(self.table(x.round().long() + 3).flatten(1))
+levels = lambda *_: Levels()
 class Spared(nn.Module):  # memory: its last layer is computed again for the gradient
     def __init__(self, again):
         super().__init__()
         self.body, self.last, self.again = nn.Linear(64, 64), nn.Linear(64, 10), again
+    def train(self, on=True):
+        super().train(on)  # returns nothing, as where stages are frozen
     def forward(self, x):
         h = self.body(x.flatten(1))
         again = self.again and self.training
@@ -410,8 +419,8 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     damped = network("damped").replace(train=BFLOAT16.replace(weight_decay=0.0))
     one, two = nc.train(damped).weights["encoder.body.weight"], nc.build_model(damped.model, 10, 1).encoder.body.weight
     assert torch.equal(one, two), "hooks of the logits act"
-    for sound in (cell("Plain"), network("merges"), network("Ends"), network("gated")):
-        try_own_code(sound.model, 10, (1, 8, 8))
+    for sound in (cell("Plain"), network("merges"), network("Ends"), network("gated"), network("levels")):
+        try_own_code(sound.model, make_split(sound.data, 0))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     two = frame[frame["model"] != "deq"]
