@@ -148,7 +148,7 @@ def imported(name: str, source: str | None) -> Iterator[Any]:
             if _once.setdefault(place, "" if late else read) != read:
                 raise OwnCodeError(f"{place}, which is imported once, has changed: start Python anew")
             continue
-        if lasts := re.search(rb"torch\.library|register_(module|optimizer)_\w*hook", place.read_bytes()):
+        if lasts := re.search(rb"torch\.library|register_(module|optimizer)_\w+_hook\b", place.read_bytes()):
             raise OwnCodeError(f"{place} has {lasts[0].decode()}, which lasts for all runs: have that part installed")
         # cached bytes follow their source by size and whole seconds
         with contextlib.suppress(OSError):

@@ -307,6 +307,9 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
         (folder / "library.py").write_text(f"import torch\nTwice = torch.relu = lambda x: x  # {part}\n")
         with pytest.raises(own_code.OwnCodeError, match=f"{part}, which"), own_code.imported("library:Twice", None):
             pass
+    (folder / "library.py").write_text("def register_module_hooks(): pass")
+    with own_code.imported("library:register_module_hooks", None):
+        pass
     assert torch.relu is before and run_id(cell()) == helped
     (folder / "others.py").write_text("def net():\n    import __main__\n")
     with pytest.raises(own_code.OwnCodeError, match="others imports the script that runs: put what it needs"):
