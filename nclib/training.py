@@ -39,6 +39,9 @@ HOPELESS_RESIDUAL = 0.1
 BACKWARD_FAILURES_TO_WARN_OF = 0.05
 """Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
 
+SAME = 0.02
+"""Relative change of features or gradients below which a network is the same: devices and precisions differ by less."""
+
 ONE_AT_A_TIME = threading.RLock()
 """Held while a thread of this process trains, or builds a network of a run."""
 
@@ -445,16 +448,20 @@ def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]
                         if size.requires_grad:
                             size.backward()
                 given = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-                moved = [tensor.double() - state[name].double() for name, tensor in named()]
+                moved = [tensor.to(torch.complex128) - state[name].to(torch.complex128) for name, tensor in named()]
                 norms = [change.norm().to(size) for change in (*moved, *given)]
                 model.zero_grad()
                 seen.append((out.features.detach().clone(), torch.stack(norms)))
                 put_back(state)
             names = ("probe_training", "probe_gradients") if on else ("probe_features",)
             for name, (one, two) in zip(names, zip(*seen, strict=True), strict=False):
-                found[name] = one if torch.allclose(one, two) else one[:0]
+                found[name] = one[:0] if _apart(one, two) > SAME else one
     put_back(before)
     return found
+
+
+def _apart(one: Tensor, two: Tensor) -> float:
+    return float((two - one).norm() / one.norm()) if one.shape == two.shape else 1.0
 
 
 def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
@@ -462,8 +469,7 @@ def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
     here = {name: tensor.to(model.classifier.weight.device) for name, tensor in probe.items()}
     now = _probe(model, here["probe_images"], "probe_training" in here) if here else {}
     for name in sorted({*here} & {*now} - {"probe_images"}):
-        apart = (now[name] - here[name]).norm() / here[name].norm() if now[name].shape == here[name].shape else 1.0
-        if apart > 0.02:  # devices and precisions differ by less
+        if (apart := _apart(here[name], now[name])) > SAME:
             lost = "what follows from hash(), the session, the command line or other files is not kept with a run"
             what = "gradients" if name == "probe_gradients" else "features"
             return f"your code makes another network than it did: {what} are {apart:.0%} apart; {lost}"
