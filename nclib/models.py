@@ -371,7 +371,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     return model
 
 
-def cast(model: Classifier, dtype: torch.dtype) -> Classifier:
+def cast(model: Any, dtype: torch.dtype) -> Any:
     """A network with its numbers in this precision. ``model.to(dtype)`` would make complex ones real."""
     twice = dtype.to_complex()
     return model._apply(lambda t: t.to(twice if t.is_complex() else dtype if t.is_floating_point() else t.dtype))

@@ -75,8 +75,10 @@ def try_own_code(cfg: ModelConfig, split: Split) -> None:
                 found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
                 what = f"{name} {'before its last Linear' if whole else 'at a state'}"
                 raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, {images.dtype}")
-            if whole and not _is_whole(model, own_module(cfg, 3 * TRIAL, num_classes, channels, width=cfg.width), x):
-                raise ConfigError(model.refusal)
+            if whole:
+                third = cast(own_module(cfg, 3 * TRIAL, num_classes, channels, width=cfg.width), torch.float32)
+                if not _is_whole(model, third, x):
+                    raise ConfigError(model.refusal)
             _check_state(model, again, name, pairs)
             if not whole and (odd := _is_no_map(cell, x, cfg.kind == "deq")):
                 raise ConfigError(f"{name} {odd}")

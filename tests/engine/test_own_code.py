@@ -204,6 +204,17 @@ class Levels(nn.Module):  # reads grey levels, which noise has not
         self.table, self.last = nn.Embedding(8, 2), nn.Linear(128, 10)
     forward = lambda self, x: self.last(self.table(x.round().long() + 3).flatten(1))
 levels = lambda *_: Levels()
+wide = lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
+class Skips(nn.Module):  # a skipped layer has no gradient
+    def __init__(self):
+        super().__init__()
+        self.layers, self.last = nn.ModuleList(nn.Linear(64, 64) for _ in range(4)), nn.Linear(64, 10)
+    def forward(self, x):
+        h = x.flatten(1)
+        for layer in self.layers:
+            h = h if self.training and torch.rand(()) < 0.5 else h + layer(h)
+        return self.last(h)
+skips = lambda *_: Skips()
 class Spared(nn.Module):  # memory: its last layer is computed again for the gradient
     def __init__(self, again):
         super().__init__()
@@ -267,6 +278,7 @@ BFLOAT16 = TRAIN.replace(precision="bfloat16")
 CHANGED = ("softmax", "bounded", "Scaled", "norm", "normed", "pieces", "turned")
 # networks that a restart would change
 HIDDEN = ("of_module", "of_class", "of_another", "of_static", "before", "graded")
+RESUMED = ("freezes", "loaded", "adapted", "spared", "skips")
 LOST = ("flag", "first", "centre", "ready")  # networks that take something from the first images
 KEPT = {"step": "seen", "mean": "mean", "rare": "draws"}  # networks, and where they keep what a restart would lose
 
@@ -422,7 +434,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     damped = network("damped").replace(train=BFLOAT16.replace(weight_decay=0.0))
     one, two = nc.train(damped).weights["encoder.body.weight"], nc.build_model(damped.model, 10, 1).encoder.body.weight
     assert torch.equal(one, two), "hooks of the logits act"
-    for sound in (cell("Plain"), network("merges"), network("Ends"), network("gated"), network("levels")):
+    for sound in (cell("Plain"), *map(network, ("merges", "Ends", "gated", "levels", "wide"))):
         try_own_code(sound.model, make_split(sound.data, 0))
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
@@ -438,7 +450,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
         runs.ensure_runs([network("unsolved")])
 
 
-@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in ("freezes", "loaded", "adapted", "spared"))])
+@pytest.mark.parametrize("make", [cell, *(lambda n=n: network(n) for n in RESUMED)])
 def test_an_interrupted_training_of_own_code_ends_with_the_same_bits(make, folder):
     whole = runs.ensure_runs([config := make()])
     store, run = default_store(), run_id(config)
