@@ -273,30 +273,29 @@ class _Differences:
         self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
         self.damping = solver.damping
         # Two rings that hold r and f at the current place, and at the others their differences, one to the next.
-        self.r, self.f = (z.new_empty(batch, self.places, size) for _ in range(2))
+        self.rings = z.new_empty(2, batch, self.places, size)
         self.gram = z.new_zeros(batch, self.places, self.places, dtype=torch.float64)
         self.scale = z.new_zeros(batch, self.places, dtype=torch.float64)  # 1/‖Δr‖; 0 leaves a difference out
         self.count = 0  # steps made
 
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
-        here = self.count % self.places
-        self.f[: len(z), here] = fz
-        return torch.sub(fz, z, out=self.r[: len(z), here])
+        r, f = self.rings[:, : len(z), self.count % self.places]
+        f.copy_(fz)
+        return torch.sub(fz, z, out=r)
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.r, self.f, self.gram, self.scale):
+        for memory in (*self.rings, self.gram, self.scale):
             memory[holes] = memory[movers]
 
     def step(self, z: Tensor) -> Tensor:
         b, here, last = len(z), self.count % self.places, (self.count - 1) % self.places
         self.count += 1
         held = min(self.count, self.places)
-        r, f = self.r[:b, :held], self.f[:b, :held]
-        gram, scale = self.gram[:b, :held, :held], self.scale[:b, :held]
+        r, f = rings = self.rings[:, :b, :held]
         if held == 1:
             return torch.sub(f[:, 0], r[:, 0], alpha=self.damping)
-        for ring in (r, f):
-            torch.sub(ring[:, here], ring[:, last], out=ring[:, last])
+        gram, scale = self.gram[:b, :held, :held], self.scale[:b, :held]
+        torch.sub(rings[:, :, here], rings[:, :, last], out=rings[:, :, last])
         low, high = sorted((here, last))
         dots = torch.bmm(r[:, low : high + 1 : high - low], r.mT).double()  # (b, 2, held): one pass over the memory
         with_r, with_last = dots.unbind(1) if here < last else dots.flip(1).unbind(1)

@@ -7,7 +7,7 @@ rows which have converged leave the work. Nothing here records gradients: ``ncli
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -161,29 +161,27 @@ class _Evidence:
     def __init__(self, batch: int, parts: int, tol: float, rounding: float) -> None:
         self.tol, self.rounding, self.trace = tol, rounding, []
         self.first, self.limit = np.empty((2, parts, batch)), np.empty(batch)
-        self.best_scale, self.sizes = np.zeros((parts, batch)), []
+        self.sizes, self.best_norms = [], np.full((2, parts, batch), [[[np.inf]], [[0.0]]])
         self.best, self.last = np.full(batch, np.inf), np.full(batch, np.inf)
-        self.best_parts = np.full((parts, batch), np.inf)
         self.status, self.steps = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64)
 
-    def add(self, size: np.ndarray, scale: np.ndarray, place: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, ...]:
+    def add(self, norms: np.ndarray, place: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Judge the working rows by ‖f(z) − z‖ and ‖f(z)‖ of each part and row: which are better than before, and which
         are decided."""
+        size, scale = norms
         with np.errstate(all="ignore"):
             finite = np.isfinite(whole := size + scale)
-            by_part = np.where(finite, size / (scale + EPSILON), np.inf)
-            residual = by_part.max(0)
+            residual = np.where(finite, size / (scale + EPSILON), np.inf).max(0)
             if not self.trace:  # of the whole batch, in its order
                 self.first, self.limit = np.stack((size, whole)), GROWTH * whole.max(0)
         self.sizes.append((place.copy(), size))
         rows = place[live]
         self.last[rows] = residual[live]
-        self.steps[rows] += 1
         self.trace.append(self.last.copy())
+        self.steps[rows] = len(self.trace)
         better = live & (residual < self.best[place])
         rows = place[better]
-        self.best[rows], self.best_parts[:, rows] = residual[better], by_part[:, better]
-        self.best_scale[:, rows] = scale[:, better]
+        self.best[rows], self.best_norms[:, :, rows] = residual[better], norms[:, :, better]
         solved = live & (residual <= self.tol)
         lost = live & ~solved & ~(finite & (size <= self.limit[place])).all(0)
         self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
@@ -192,20 +190,22 @@ class _Evidence:
     def failed(self) -> tuple[int, int, bool]:
         """How many rows did not converge, those included that met the tolerance because their states grew, which have
         diverged; how many are NaN; and whether some left before others."""
-        (first, whole), scale = self.first, self.best_scale
+        (first, whole), (best, scale) = self.first, self.best_norms
         with np.errstate(all="ignore"):
             grown, largest = scale > GROWN * whole, np.zeros_like(first)
             if grown.any():
                 for place, size in self.sizes:
                     largest[:, place] = np.fmax(largest[:, place], size)
-                step = self.best_parts * (scale + EPSILON) + 4 * self.rounding * scale  # which may hide as much
+                step = best + 4 * self.rounding * scale  # which may hide as much
                 grown &= (step > KEPT * first) & (step > LARGEST * largest)
                 self.status[grown.any(0) & (self.status == Status.CONVERGED)] = Status.DIVERGED
         lost = int(np.count_nonzero(np.isinf(self.best)))
         return int(np.count_nonzero(self.status)), lost, bool((self.steps != len(self.trace)).any())
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
-        place = partial(_to_device, like=value)
+        place, (best, scale) = partial(_to_device, like=value), self.best_norms
+        with np.errstate(over="ignore"):
+            by_part = best / (scale + EPSILON)
         return Solution(
             value=value,
             residual=place(self.best).to(dtype),
@@ -214,7 +214,7 @@ class _Evidence:
             steps=place(self.steps),
             num_evals=len(self.trace),
             trace=place(np.array(self.trace).reshape(len(self.trace), len(self.best))).to(dtype),
-            part_residual=None if parts is None else place(np.ascontiguousarray(self.best_parts.T)).to(dtype),
+            part_residual=None if parts is None else place(np.ascontiguousarray(by_part.T)).to(dtype),
         )
 
 
@@ -282,15 +282,16 @@ def solve(
     value, states = torch.empty_like(work.z), {}
     sizes = [value.shape[1]] if parts is None else list(parts)
     seen = _Evidence(batch, len(sizes), solver.tol, torch.finfo(dtype).eps)
-    exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
+    mixed = torch.is_autocast_enabled(kind := z0.device.type)  # which would take scalar products in half precision
+    exact = torch.autocast(kind, enabled=False) if mixed else nullcontext()
     left = batch  # rows not decided yet
     while left and len(seen.trace) < max_steps:
         fz = evaluate_cell(f, restore(work.z).to(z0.dtype), work.args, batch)
         fz = flatten(fz).to(dtype)
         pair = (work.memory.take(work.z, fz), fz)
-        norms = [torch.linalg.vector_norm(t, dim=1) for all in pair for t in all.split(sizes, 1)]
+        norms = [torch.linalg.vector_norm(t, dim=1) for both in pair for t in both.split_with_sizes(sizes, 1)]
         found = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
-        better, decided = seen.add(*found.reshape(2, len(sizes), -1), work.place, work.live)
+        better, decided = seen.add(found.reshape(2, len(sizes), -1), work.place, work.live)
         work.keep(better)
         last = len(seen.trace) == max_steps
         gone = work.live if last else decided
