@@ -289,7 +289,9 @@ class _Trainer:
         if overall["skipped"] == 1 or overall["dropped"] == 1 or not math.isfinite(overall["loss"]):
             out = f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
             raise self._diverged(f"in epoch {epoch} at rate {rate:g} the loss was {overall['loss']:g}, {out}")
-        if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
+        rule = self.config.model.gradient
+        few = rule is not None and rule.method == "implicit" and rule.steps is not None  # which are meant
+        if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF and not few:
             said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps"
             warnings.warn(f"{said} (of gradient method 'reversible' fewer steps)", BackwardNotConverged, stacklevel=3)
         if (failed := overall.get("not_converged", 0.0)) > 0.5 and epoch == train.epochs:

@@ -28,6 +28,7 @@ from .depth import (
     without_solver as without_solver,
 )
 from .experiments import REMEDIES as REMEDIES
+from .experiments import RULES as RULES
 from .layer_peeled import (
     collapse_ratio as collapse_ratio,
     imbalance_curve as imbalance_curve,

@@ -8,7 +8,7 @@ from typing import Any
 
 from companion.neural_collapse.depth import DepthConfig
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
-from nclib.config import DataConfig, RunConfig, StoredConfig
+from nclib.config import DataConfig, GradientConfig, RunConfig, StoredConfig
 from nclib.engine.builders import ARMS, classifiers, data_config, model_config
 from nclib.engine.outline import class_counts, outline
 from nclib.engine.profiles import Profile
@@ -162,6 +162,23 @@ def _optimisers(profile: Profile) -> list[RunConfig]:
     return sorted(found, key=lambda run: run.seed)
 
 
+# By the names that readers see: the rules of `which_gradient`. The first is the one that others are compared with.
+RULES = {
+    "solved": GradientConfig(),
+    "5 products": GradientConfig(steps=5),
+    "2 products": GradientConfig(steps=2),
+    "Neumann, 3 terms": GradientConfig(method="neumann", steps=3),
+    "JFB, 1 step": GradientConfig(method="phantom", steps=1),
+}
+
+
+def _which_gradient(profile: Profile) -> list[RunConfig]:
+    """The DEQ on balanced data by each rule, with seeds that no other experiment uses: no run is shared with one that
+    another processor may have made."""
+    models = [model_config(profile, "deq", gradient=rule) for rule in RULES.values()]
+    return [run.replace(seed=run.seed + 20) for run in classifiers(profile, data_config(profile), models)]
+
+
 def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
     """Two imbalances of Table 3 with the first seed: what the course looks at."""
     first = dataclasses.replace(profile, seeds=1)
@@ -189,6 +206,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/residual_and_error": _equilibria,
     "neural_collapse/depth_and_rank": _depth_and_rank,
     "neural_collapse/optimisers": _optimisers,
+    "neural_collapse/which_gradient": _which_gradient,
     "walkthrough/07_imbalance": _imbalance_at_a_glance,
     "walkthrough/08_reading_a_table": lambda profile: _step(profile, 5, 100),
 }

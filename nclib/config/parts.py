@@ -62,7 +62,8 @@ class GradientConfig(Config):
     ----------
     method : "implicit" (implicit function theorem), "phantom" (a few steps from the equilibrium; one step is JFB),
         "neumann" (truncated series), "unrolled" or "reversible" (through explicit steps from the start, without solver)
-    steps : terms or steps, for the last four; left out means 1, for "unrolled" and "reversible" it is required
+    steps : terms or steps; left out means 1, for "unrolled" and "reversible" it is required. Of "implicit" the products
+        with Jᵀ, where few are meant; left out, as many as its solve takes
     damping, beta : of "phantom" and of "reversible" only; beta in (0, 1), left out 0.5
 
     Raises
@@ -83,7 +84,7 @@ class GradientConfig(Config):
 
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        kinds = {"implicit": {}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0}}
+        kinds = {"implicit": {"steps": None}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0}}
         kinds |= {"unrolled": {"steps": ...}, "reversible": {"steps": ..., "beta": 0.5}}
         return cls._choose(options, "method", kinds)
 

@@ -126,6 +126,7 @@ def test_solver_options_reach_the_solver(method):
     ("options", "rule"),
     [
         ({}, deq.Implicit()),
+        ({"steps": 2}, deq.Implicit(steps=2)),
         ({"method": "phantom"}, deq.Phantom(steps=1, damping=0.0)),
         ({"method": "neumann", "steps": 3}, deq.Neumann(terms=3)),
         ({"method": "unrolled", "steps": 3}, deq.Unrolled(steps=3, tol=1e-3)),
@@ -151,6 +152,7 @@ def test_every_option_but_the_profile_enters_the_identity():
         base.replace(model=ModelConfig(kind="deq", width=8)),
         base.replace(model=ModelConfig(kind="deq", solver=SolverConfig(tol=1e-4))),
         *(base.replace(model={"gradient": {"method": "reversible", "steps": 8, "beta": b}}) for b in (None, 0.8)),
+        base.replace(model={"gradient": {"steps": 5}}),
         base.replace(train=TrainConfig(precision="bfloat16")),
     ]
     ids = {run_id(config) for config in [base, *changed]}

@@ -348,6 +348,13 @@ def test_failed_solves_are_warned_of_once_an_epoch_and_logged():
     assert _value(run, "backward_not_converged", "steps") > 0.05
 
 
+def test_few_products_that_are_meant_are_counted_and_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BackwardNotConverged)
+        run = training.train(_config("deq", epochs=1, model={"gradient": {"steps": 2}}))
+    assert _value(run, "backward_steps", "steps") <= 2 and _value(run, "backward_not_converged", "steps") > 0.05
+
+
 def test_threads_take_turns():
     config = _config("explicit", epochs=1)
     alone = training.train(config).weights
