@@ -19,7 +19,8 @@ from nclib.publish.readable import for_readers
 from nclib.system import paths, words
 
 VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
-CLAIMS_OF_2026 = ("internalization", "residual_and_error", "depth_and_rank", "optimisers")
+WITH_RULES = ("internalization", "residual_and_error", "depth_and_rank", "optimisers", "which_gradient")
+"""Notebooks with a rule of their own that was stated before their runs."""
 BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
 """How the items of the scorecard on digits begin that are shown where they lead or differ significantly."""
 
@@ -158,7 +159,7 @@ def _beyond() -> str:
 def _claims_of_2026() -> str:
     """The row of each notebook that was to decide, and those that speak against a claim."""
     rows = []
-    for name in CLAIMS_OF_2026:
+    for name in WITH_RULES:
         claims = read(f"tables/{name}-quick")
         for _, row in claims[claims["lead"] | claims["verdict"].isin(["reported", "opposite here"])].iterrows():
             value = _change(row) if "change" in claims else _difference(row)

@@ -52,7 +52,7 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 TRAINED = (
     *("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "recipes", "controls"),
     *("equilibrium_or_cell", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets", "solver_and_collapse"),
-    *("internalization", "residual_and_error", "depth_and_rank", "optimisers"),
+    *("internalization", "residual_and_error", "depth_and_rank", "optimisers", "which_gradient"),
 )
 SUMMARY = "quick/neural_collapse/scorecard"
 SUMMED_UP = tuple(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse"))
