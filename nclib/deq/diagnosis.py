@@ -115,7 +115,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
 
     Notes
     -----
-    Errors of the cell or the layer are raised as in a call. What a plain callable closes over is not copied.
+    Errors of a forward pass are raised as in a call; one of a backward pass is a complaint about ``gradient``. What a
+    plain callable closes over is not copied.
 
     Examples
     --------
@@ -197,7 +198,8 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         loose, residual = rows.search(tol, torch.where(own.value.isfinite(), own.value, start))
         (z, closer), first = rows.search(tight, loose), rows.f(start)
         step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
-        grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
+        before = torch.minimum(_norm(first - start), _norm(rows.f(loose) - loose))  # which a fixed point makes small
+        grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * before)
         exists = (residual <= tol) & ~grown & ((_apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
         off = _apart(own.value, z, EPSILON)[exists & own.converged]
         found["fixed_point"] = _fixed_point(residual <= tol, exists, own.converged, max(off.tolist(), default=0.0))
@@ -208,7 +210,10 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         found["input"] = _input(some, z, tight, random)
         few = torch.arange(min(FEW, len(z)), device=z.device)
         found["spectral_radius"] = _radius(some.at(few), z[few], random)
-        found["gradient"] = _gradient(some.at(few), z[few], random)
+        try:
+            found["gradient"] = _gradient(some.at(few), z[few], random)
+        except RuntimeError as error:
+            found["gradient"] = {"ok": False, "says": f"The backward pass fails: {_first_line(error)}"}
     found["cost"] = _cost(rows)
     not_judged = {"ok": None, "says": f"Not judged, see {why}."}
     return Diagnosis({name: found.get(name, not_judged) for name in NAMES}, own.trace, tol)
@@ -363,9 +368,16 @@ def _cost(rows: _Rows) -> dict[str, Any]:
         return min(timeit.repeat(lambda: (work(), torch.cuda.synchronize() if z.is_cuda else None), number=1, repeat=4))
 
     z = rows.start
-    one, whole = seconds(lambda: rows.f(z)), seconds(lambda: rows.gradients(z, torch.ones_like(z)))
+    try:
+        one, whole = seconds(lambda: rows.f(z)), seconds(lambda: rows.gradients(z, torch.ones_like(z)))
+    except RuntimeError as error:
+        return {"ok": None, "says": f"Not measured, as a step fails: {_first_line(error)}"}
     says = f"A step, forward and backward, takes {whole / one:.0f} times as long as one evaluation."
     return {"ok": None, "says": says, "step_seconds": whole, "evaluation_seconds": one, "ratio": whole / one}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
 
 
 def _norm(z: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The equilibrium layer ``DEQ``: its call, the solve, and what is checked before."""
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -296,7 +297,11 @@ class DEQ(nn.Module, Generic[Returned]):
         if self.on_failure == "raise":
             raise kind(message)
         self.told.add(kind)
-        warnings.warn(message, kind, stacklevel=6)
+        # At the user's line, and once for each layer: warnings.warn shows an equal text of the same place once for all.
+        where = sys._getframe()
+        while where.f_back and where.f_globals.get("__name__", "").partition(".")[0] in ("nclib", "torch"):
+            where = where.f_back
+        warnings.warn_explicit(message, kind, where.f_code.co_filename, where.f_lineno, registry={})
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""

@@ -81,8 +81,9 @@ class Reader:
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
                 handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
             for layer in self.solved:
-                handles.callback(setattr, layer, "on_failure", layer.on_failure)
-                layer.on_failure = "ignore"
+                if layer.on_failure == "warn":  # which is said for all batches at once
+                    handles.callback(setattr, layer, "on_failure", "warn")
+                    layer.on_failure = "ignore"
                 handles.enter_context(layer.register_forward_hook(self._solved))
             yield
 

@@ -70,7 +70,7 @@ def test_wrong_types_and_values_are_refused(make):
         (lambda: ModelConfig(kind="explicit_flops"), "num_blocks"),
         (lambda: ModelConfig(kind="deq", unroll=3), "unroll does not apply"),
         (lambda: SolverConfig(method="fixed_point", history=3), "history does not apply"),
-        (lambda: GradientConfig(steps=3), "steps does not apply"),
+        (lambda: GradientConfig(damping=0.5), "damping does not apply to method 'implicit'"),
         (lambda: GradientConfig(method="unrolled"), "needs steps"),
         (lambda: GradientConfig(method="reversible"), "method 'reversible' needs steps"),
         (lambda: GradientConfig(method="reversible", steps=3, damping=0.5), "damping does not apply"),

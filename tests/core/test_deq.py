@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -326,6 +327,15 @@ def test_rows_that_are_mixed_are_said_to_be_at_the_first_call(causal):
         layer(tokens)
     layer(tokens)  # once
     DEQ(cell, Anderson(1e-5, 100))(torch.stack([tokens, 0.1 * tokens]))
+
+
+def test_each_layer_tells_once_also_in_equal_words():
+    layers = [DEQ(lambda z, x: x / 0, return_solution=False) for _ in range(3)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for layer in layers * 2:
+            nn.Sequential(layer)(torch.ones(4, 2))
+    assert [each.filename for each in said] == 3 * [__file__]
 
 
 def test_a_failed_solve_raises_or_is_ignored_where_that_is_asked_for():

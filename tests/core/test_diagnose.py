@@ -85,6 +85,7 @@ BAD = {
     "no fixed point, plain": (lambda: nc.DEQ(expand, plain()), {"converged", "fixed_point"}),
     "no fixed point, Broyden": (lambda: nc.DEQ(expand), {"fixed_point"}),
     "no fixed point, slow": (lambda: nc.DEQ(lambda z, x: F.softplus(z + 3), nc.Anderson(1e-3)), {"fixed_point"}),
+    "no fixed point, a drift": (lambda: nc.DEQ(lambda z, x: z + F.softplus(-z) + 0.1), {"fixed_point"}),
     "12 % from a fixed point": (lambda: from_start(1.13), {"fixed_point"}),
     "7 % from a fixed point": (lambda: from_start(1.08), {"spectral_radius"}),  # near x the map turns sharply
     "two fixed points": (lambda: nc.DEQ(two, nc.Anderson(), z0=lambda x: 8 + torch.sign(x)), {"starts"}),
@@ -118,6 +119,13 @@ def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
     assert name[:6] != "detach" or f"derivative by {name[7:]} is up to" in found.findings["gradient"]["says"]
     assert (", first in its Jitter, beside" in found.as_dict()["map"]["says"]) is (name == "a random part")
     assert name != "rows mixed" or "beside other rows by 0 " not in found.findings["map"]["says"]
+
+
+def test_a_backward_pass_that_fails_is_reported():
+    cell = Net(lambda net, z, x: torch.tanh(net.k.fill_(0.5) * net.w(z) + x), w=nn.Linear(4, 4), k=torch.ones(()))
+    layer = nc.DEQ(cell, nc.Anderson())
+    found = nc.diagnose(layer, random(9, 4).float())
+    assert found.complaints == ["gradient"] and "modified by an inplace" in found.findings["gradient"]["says"], found
 
 
 def test_a_detach_in_a_relu_cell_of_float32_is_found():

@@ -108,6 +108,9 @@ def test_rows_that_did_not_converge_are_counted_at_each_call():
     idle.deq(X.abs())
     nc.measure(idle, [(X, LABELS)], "head.input")  # its solve of before counts for nothing
     assert not any(m._forward_hooks for m in (*net.modules(), *idle.modules()))
+    net.deq.on_failure = "raise"
+    with pytest.raises(nc.ForwardNotConverged):
+        nc.measure(net, [(X, LABELS)], "head.input")
 
 
 def test_a_second_pass_over_other_features_is_refused():
