@@ -198,8 +198,9 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         loose, residual = rows.search(tol, torch.where(own.value.isfinite(), own.value, start))
         (z, closer), first = rows.search(tight, loose), rows.f(start)
         step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
-        before = torch.minimum(_norm(first - start), _norm(rows.f(loose) - loose))  # which a fixed point makes small
-        grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * before)
+        grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
+        # where steps stay what they are, and only ‖z‖ grew between both tolerances
+        grown |= (_norm(z) > 10 * _norm(loose)) & (step > 0.5 * _norm(rows.f(loose) - loose))
         exists = (residual <= tol) & ~grown & ((_apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
         off = _apart(own.value, z, EPSILON)[exists & own.converged]
         found["fixed_point"] = _fixed_point(residual <= tol, exists, own.converged, max(off.tolist(), default=0.0))
@@ -209,12 +210,9 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         found["starts"] = _starts(some, z, tight, random)
         found["input"] = _input(some, z, tight, random)
         few = torch.arange(min(FEW, len(z)), device=z.device)
-        found["spectral_radius"] = _radius(some.at(few), z[few], random)
-        try:
-            found["gradient"] = _gradient(some.at(few), z[few], random)
-        except RuntimeError as error:
-            found["gradient"] = {"ok": False, "says": f"The backward pass fails: {_first_line(error)}"}
-    found["cost"] = _cost(rows)
+        found["spectral_radius"] = _told(None, _radius, some.at(few), z[few], random)
+        found["gradient"] = _told(False, _gradient, some.at(few), z[few], random)
+    found["cost"] = _told(None, _cost, rows)
     not_judged = {"ok": None, "says": f"Not judged, see {why}."}
     return Diagnosis({name: found.get(name, not_judged) for name in NAMES}, own.trace, tol)
 
@@ -368,16 +366,18 @@ def _cost(rows: _Rows) -> dict[str, Any]:
         return min(timeit.repeat(lambda: (work(), torch.cuda.synchronize() if z.is_cuda else None), number=1, repeat=4))
 
     z = rows.start
-    try:
-        one, whole = seconds(lambda: rows.f(z)), seconds(lambda: rows.gradients(z, torch.ones_like(z)))
-    except RuntimeError as error:
-        return {"ok": None, "says": f"Not measured, as a step fails: {_first_line(error)}"}
+    one, whole = seconds(lambda: rows.f(z)), seconds(lambda: rows.gradients(z, torch.ones_like(z)))
     says = f"A step, forward and backward, takes {whole / one:.0f} times as long as one evaluation."
     return {"ok": None, "says": says, "step_seconds": whole, "evaluation_seconds": one, "ratio": whole / one}
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
+def _told(ok: bool | None, check: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """A finding that needs a backward pass; of one that fails, its error."""
+    try:
+        return check(*given)
+    except Exception as error:  # of whatever a backward pass of the user's own raises
+        said = str(error).partition("\n")[0][:200]
+        return {"ok": ok, "says": f"The backward pass fails with {type(error).__name__}: {said}"}
 
 
 def _norm(z: Tensor) -> Tensor:

@@ -296,12 +296,13 @@ class DEQ(nn.Module, Generic[Returned]):
             return
         if self.on_failure == "raise":
             raise kind(message)
-        self.told.add(kind)
         # At the user's line, and once for each layer: warnings.warn shows an equal text of the same place once for all.
-        where = sys._getframe()
-        while where.f_back and where.f_globals.get("__name__", "").partition(".")[0] in ("nclib", "torch"):
+        where, module = sys._getframe(), __name__
+        while where.f_back and module.partition(".")[0] in ("nclib", "torch"):
             where = where.f_back
-        warnings.warn_explicit(message, kind, where.f_code.co_filename, where.f_lineno, registry={})
+            module = str(where.f_globals.get("__name__"))
+        warnings.warn_explicit(message, kind, where.f_code.co_filename, where.f_lineno, module, registry={})
+        self.told.add(kind)  # unless a filter made it an error
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""

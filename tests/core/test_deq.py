@@ -336,6 +336,12 @@ def test_each_layer_tells_once_also_in_equal_words():
         for layer in layers * 2:
             nn.Sequential(layer)(torch.ones(4, 2))
     assert [each.filename for each in said] == 3 * [__file__]
+    layer = DEQ(lambda z, x: x / 0, return_solution=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", module=__name__)
+        for _ in range(2):  # an error is raised each time
+            with pytest.raises(ForwardNotConverged):
+                layer(torch.ones(4, 2))
 
 
 def test_a_failed_solve_raises_or_is_ignored_where_that_is_asked_for():

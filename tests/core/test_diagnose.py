@@ -121,11 +121,21 @@ def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
     assert name != "rows mixed" or "beside other rows by 0 " not in found.findings["map"]["says"]
 
 
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+def test_a_fixed_point_far_from_the_start_is_one(tol):
+    for rho in (0.95, 0.99):
+        layer = nc.DEQ(lambda z, x: rho * z.roll(1, 1) + x, nc.Anderson(tol, 200), z0="zeros")  # noqa: B023
+        said = nc.diagnose(layer, X.float().abs()).findings["fixed_point"]
+        assert said["ok"] and said["rows_with_one"] == len(X), said
+
+
 def test_a_backward_pass_that_fails_is_reported():
-    cell = Net(lambda net, z, x: torch.tanh(net.k.fill_(0.5) * net.w(z) + x), w=nn.Linear(4, 4), k=torch.ones(()))
-    layer = nc.DEQ(cell, nc.Anderson())
-    found = nc.diagnose(layer, random(9, 4).float())
-    assert found.complaints == ["gradient"] and "modified by an inplace" in found.findings["gradient"]["says"], found
+    changed = Net(lambda net, z, x: torch.tanh(net.k.fill_(0.5) * net.w(z) + x), w=nn.Linear(4, 4), k=torch.ones(()))
+    for cell in (changed, lambda z, x: torch.tanh(0.5 * z).add_(x)):
+        found = nc.diagnose(nc.DEQ(cell, nc.Anderson()), random(9, 4).float())
+        assert found.complaints == ["gradient"] and "modified by an inplace" in found.findings["gradient"]["says"], (
+            found
+        )
 
 
 def test_a_detach_in_a_relu_cell_of_float32_is_found():
