@@ -163,6 +163,18 @@ class _Rows:
     def f(self, z: Tensor) -> Tensor:
         return self.layer.cell(z, *self.given)
 
+    def parts(self, z: Tensor) -> Sequence[Tensor]:
+        return (z,) if self.sizes is None else z.split(self.sizes, 1)
+
+    def apart(self, a: Tensor, b: Tensor, least: Tensor | float = 1e-30) -> Tensor:
+        """``_apart`` of the part of a state that differs most, however small it is beside others."""
+        return torch.stack([_apart(*pair, least) for pair in zip(self.parts(a), self.parts(b), strict=True)]).amax(0)
+
+    def noise(self, like: Tensor, random: torch.Generator) -> Tensor:
+        """``_noise`` of each part."""
+        parts = [_noise(part, random) for part in self.parts(like)]
+        return parts[0] if self.sizes is None else torch.cat(parts, 1)
+
     def gradients(self, z: Tensor, along: Tensor, gradient: Gradient | None = None) -> list[Tensor]:
         """What ``along`` gives x and the parameters through the layer itself, which starts at z."""
         x, *args = self.given
@@ -201,8 +213,8 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
         # where steps stay what they are, and only ‖z‖ grew between both tolerances
         grown |= (_norm(z) > 10 * _norm(loose)) & (step > 0.5 * _norm(rows.f(loose) - loose))
-        exists = (residual <= tol) & ~grown & ((_apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
-        off = _apart(own.value, z, EPSILON)[exists & own.converged]
+        exists = (residual <= tol) & ~grown & ((rows.apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
+        off = rows.apart(own.value, z, EPSILON)[exists & own.converged]
         found["fixed_point"] = _fixed_point(residual <= tol, exists, own.converged, max(off.tolist(), default=0.0))
         why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
     if len(kept):
@@ -218,11 +230,11 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
 
 
 def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:
-    z = rows.start + _noise(rows.f(rows.start), random)  # where nothing vanishes by symmetry
+    z = rows.start + rows.noise(rows.f(rows.start), random)  # where nothing vanishes by symmetry
     value, again = rows.f(z), rows.f(z)
     ends = [torch.full((len(z),), row, device=z.device) for row in (0, len(z) - 1)]
-    mixed = max(float(_apart(value[same[:1]], rows.at(same).f(z[same])[:1])) for same in ends)
-    repeated = float(_apart(value, again).max())
+    mixed = max(float(rows.apart(value[same[:1]], rows.at(same).f(z[same])[:1])) for same in ends)
+    repeated = float(rows.apart(value, again).max())
     where = _first_to_change(rows, z) if repeated > REPEATED else ""
     says = f"Called again, the cell changes by {repeated:.2g}{where}, beside other rows by {mixed:.2g} of its size; "
     says += "it must do neither."
@@ -263,10 +275,12 @@ def _fixed_point(solved: Tensor, exists: Tensor, converged: Tensor, off: float) 
 def _starts(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[str, Any]:
     tried, elsewhere = 0, torch.zeros(len(z), dtype=torch.bool, device=z.device)
     for size in range(STARTS + 1):  # 0 is the start at zero
-        noise = _noise(z, random)
+        noise = rows.noise(z, random)
         point, residual = rows.search(tol, size * noise)
         tried += int((residual <= tol).sum())
-        elsewhere |= (residual <= tol) & (_apart(point, z, 1e-4 * _norm(noise)) > max(SAME, 100 * tol))
+        pairs = zip(*map(rows.parts, (point, z, noise)), strict=True)
+        moved = torch.stack([_apart(p, q, 1e-4 * _norm(n)) for p, q, n in pairs]).amax(0)
+        elsewhere |= (residual <= tol) & (moved > max(SAME, 100 * tol))
     several = int(elsewhere.sum())
     says = f"{several} of {len(z)} rows have several fixed points, by {tried} solves that converge from other starts."
     return {"ok": not several, "says": says, "rows": len(z), "rows_with_several": several, "solves": tried}
