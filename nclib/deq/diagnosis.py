@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
-from nclib.deq.cell import State, flat_rows, functional_form, in_one_tensor, vjp
+from nclib.deq.cell import Parts, State, flat_rows, functional_form, in_one_tensor, vjp
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
@@ -140,20 +140,23 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         x, *args = (t.detach().clone() for t in (x, *args))
         start = layer.start(x) if z0 is None else z0
         own = layer.forward(x, start, args)[1]
+        whole = copy.copy(layer)  # with the cell as it is
+        whole._modules = dict(layer._modules)
         parts, layer.cell, start = in_one_tensor(layer.cell, start)
         if parts is not None:
             own = replace(own, value=parts.pack(own.value))
         if torch.is_autocast_enabled(x.device.type):  # as the layer does
             x, start = (t.float() if t.dtype in HALF else t for t in (x, start))
-        return _examine(_Rows(layer, parts and parts.sizes, start.detach().clone(), (x, *args)), own)
+        return _examine(_Rows(layer, whole, parts, start.detach().clone(), (x, *args)), own)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The layer's problem on some rows, with a state of one tensor that holds parts of these sizes."""
+    """The layer's problem on some rows, with a state of one tensor that holds these parts."""
 
     layer: DEQ
-    sizes: Sequence[int] | None
+    whole: DEQ  # whose state has its parts
+    packing: Parts | None
     start: Tensor
     given: tuple[Tensor, ...]  # x and args
 
@@ -162,6 +165,10 @@ class _Rows:
 
     def f(self, z: Tensor) -> Tensor:
         return self.layer.cell(z, *self.given)
+
+    @property
+    def sizes(self) -> Sequence[int] | None:
+        return self.packing and self.packing.sizes
 
     def parts(self, z: Tensor) -> Sequence[Tensor]:
         return (z,) if self.sizes is None else z.split(self.sizes, 1)
@@ -181,7 +188,9 @@ class _Rows:
         x = x.detach().requires_grad_(x.is_floating_point())
         wanted = [t for t in (x, *self.layer.parameters()) if t.requires_grad]
         with torch.enable_grad():
-            value = self.layer.forward(x, z, args, gradient=gradient)[0]
+            start = z if self.packing is None else self.packing.unpack(z)
+            value = self.whole.forward(x, start, args, gradient=gradient)[0]
+            value = value if self.packing is None else self.packing.pack(value)
         if not value.requires_grad or not wanted:
             return []
         grads = torch.autograd.grad(value, wanted, along, allow_unused=True, materialize_grads=True)
@@ -321,7 +330,7 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
     rules = (None, Unrolled(PLAIN // 2 + 1), Unrolled(PLAIN))
     ours, half, plain = (torch.cat([t.flatten() for t in rows.gradients(z, along, each)] or [z[:0]]) for each in rules)
-    exact, backward = isinstance(rule, Implicit) and rule.steps is None, rows.layer.last_backward
+    exact, backward = isinstance(rule, Implicit) and rule.steps is None, rows.whole.last_backward
     if exact and backward is not None and (lost := int((~backward.converged).sum())):
         worst = float(backward.residual.max())
         says = f"The backward solve misses its tolerance on {lost} of {len(z)} rows; the worst ends at {worst:.1e}."

@@ -213,7 +213,8 @@ def test_a_part_of_a_state_counts_however_small_it_is_beside_others():
     start = lambda x: (0 * x, 0 * x + 0.1)  # noqa: E731
     two = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(3 * z[1] + 0.05 * x)), nc.Anderson(1e-4, 100), z0=start)
     mixed = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(0.5 * z[1] + x - 0.3 * x.mean(0))), nc.Anderson(), z0=start)
-    assert [nc.diagnose(layer, X.float()).complaints for layer in (two, mixed)] == [["starts"], ["map"]]
+    fine = nc.DEQ(lambda z, x: (3000 * torch.tanh(z[1] / 2 + x), torch.tanh(z[0] / 6000 - x)), z0=start)
+    assert [nc.diagnose(layer, X.float()).complaints for layer in (two, mixed, fine)] == [["starts"], ["map"], []]
 
 
 @pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Unrolled(20)])
