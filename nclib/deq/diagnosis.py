@@ -310,7 +310,7 @@ def _input(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[
     if not len(change) or torch.equal(other, x):
         return {"ok": None, "says": "Not judged: no row is solved with another x."}
     most, middle = float(change.max()), float(change.median())
-    says = f"Another x moves z* by {middle:.0%} (median), {most:.1e} at most: the cell must use x in each call."
+    says = f"Another x moves z* by {middle:.0%} (median), {most:.1e} at most; does the cell use x in each call?"
     return {"ok": most > max(DEAD, 10 * tol), "says": says, "change_median": middle, "change_most": most}
 
 
