@@ -79,8 +79,9 @@ def compute_in_blocks(config: RunConfig) -> float:
 
     In units of one evaluation of the cell, a training step of an equilibrium takes s forward evaluations, one more to
     attach the gradient, b products with the transposed Jacobian and a backward pass of 2; an explicit block takes 3.
-    s and b are means over the whole run.
-
+    s and b are means over the whole run; a series takes one product less than it has terms or steps.
     """
+    rule = config.model.gradient
+    series = rule.steps - 1 if rule.method in ("neumann", "phantom") else 0
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    return float((steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3)
+    return float((steps["solver_steps"] + steps.get("backward_steps", series) + 3) / 3)
