@@ -21,7 +21,7 @@ from nclib.methods import Anderson, Broyden, FixedPointIteration
 from nclib.solver import EPSILON, HALF, Solution, solve
 
 NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
-ROWS, FEW, STARTS = 32, 8, 4  # rows that findings with many evaluations look at; random starts besides zero
+ROWS, FEW, STARTS, CLOSER = 32, 8, 4, 1e4  # rows that findings with many evaluations look at; random starts besides zero
 PLAIN = 100  # steps that the gradient is compared with
 REPEATED, MOVED, SAME, DEAD, EXPANSIVE, WRONG = 1e-5, 0.1, 0.01, 1e-3, 1.01, 0.1  # as the docstring of diagnose says
 
@@ -72,8 +72,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
     """Say why an equilibrium layer misbehaves on a batch.
 
     The layer is solved as it would be in a call, in its mode, under the caller's autocast. Then a search with up to 600
-    evaluations, to a tolerance a hundred times smaller where the precision allows that, looks for the fixed points
-    themselves. A copy of the layer is examined, so that it stays as it is, and so does the random state.
+    evaluations looks for the fixed points themselves, in float64 where the cell computes in it, to a tolerance up to
+    ten thousand times smaller. A copy of the layer is examined, so that it stays as it is, and so does the random state.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
         - ``gradient``: the cell changes while gradients are recorded; or its derivative by z, an input or a parameter
-          of its own, along one direction, is more than 10 % off that of finite differences, in float64 where it
-          computes in that, as with ``detach()`` in the cell; or a row misses the tolerance of the backward solve of
+          of its own, along one direction, is more than 10 % off that of finite differences, as with ``detach()``
+          in the cell; or a row misses the tolerance of the backward solve of
           ``Implicit()``; or the layer's gradient differs from backpropagation through 100 plain steps at z* by more
           than 10 % with ``Implicit``, by 90° or more with a rule that approximates. It is not judged where finite
           differences do not settle, or plain steps leave z*, or 51 of them give another gradient, as above a spectral
@@ -173,9 +173,23 @@ class _Rows:
     def parts(self, z: Tensor) -> Sequence[Tensor]:
         return (z,) if self.sizes is None else z.split(self.sizes, 1)
 
+    def in_double(self) -> "_Rows":
+        """The same in float64 where the cell computes in it: there two points that are one meet, and finite differences
+        of a ReLU settle."""
+        with suppress(Exception):  # of whatever is copied, and of a callable that holds float32
+            start, *given = (t.double() if t.is_floating_point() else t for t in (self.start, *self.given))
+            wide = replace(self, layer=copy.deepcopy(self.layer).double(), start=start, given=tuple(given))
+            if wide.f(start).dtype == torch.float64:
+                return wide
+        return self
+
+    def norms(self, z: Tensor) -> Tensor:
+        """(P, B), of each part: one may be small beside others."""
+        return torch.stack([_norm(part) for part in self.parts(z)])
+
     def apart(self, a: Tensor, b: Tensor, least: Tensor | float = 1e-30) -> Tensor:
-        """``_apart`` of the part of a state that differs most, however small it is beside others."""
-        return torch.stack([_apart(*pair, least) for pair in zip(self.parts(a), self.parts(b), strict=True)]).amax(0)
+        """(B,) ``_apart`` of the part of a state that differs most."""
+        return _apart(self.norms(a - b), self.norms(a), self.norms(b), least).amax(0)
 
     def noise(self, like: Tensor, random: torch.Generator) -> Tensor:
         """``_noise`` of each part."""
@@ -211,28 +225,29 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
     layer, start = rows.layer, rows.start
     solver = layer.solver if layer.training or layer.eval_solver is None else layer.eval_solver
     tol = getattr(layer.gradient, "tol", solver.tol)
-    tight = min(tol, max(tol / 100, 50 * torch.finfo(start.dtype).eps))
     random = torch.Generator(start.device).manual_seed(0)
     found = {"map": _map(rows, random), "converged": _converged(own, tol)}
     why, kept = "map", torch.zeros(0, dtype=torch.long)
     if found["map"]["ok"]:
         loose, residual = rows.search(tol, torch.where(own.value.isfinite(), own.value, start))
-        (z, closer), first = rows.search(tight, loose), rows.f(start)
-        step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
-        grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
+        wide = rows.in_double()
+        first, least = wide.f(wide.start), torch.finfo(wide.start.dtype).eps  # of smaller steps rounding decides
+        tight, loose = min(tol, max(tol / CLOSER, 50 * least)), loose.to(wide.start.dtype)
+        z, closer = wide.search(tight, loose)
+        size, step = wide.norms(z), torch.maximum(wide.norms(wide.f(z) - z), least * wide.norms(z))
+        grown = (size > 10 * (wide.norms(wide.start) + wide.norms(first))) & (step > 0.1 * wide.norms(first - wide.start))
         # where steps stay what they are, and only ‖z‖ grew between both tolerances
-        grown |= (_norm(z) > 10 * _norm(loose)) & (step > 0.5 * _norm(rows.f(loose) - loose))
-        exists = (residual <= tol) & ~grown & ((rows.apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
-        off = rows.apart(own.value, z, EPSILON)[exists & own.converged]
+        grown |= (size > 10 * wide.norms(loose)) & (step > 0.5 * wide.norms(wide.f(loose) - loose))
+        exists = (residual <= tol) & ~grown.any(0) & ((wide.apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))
+        off = wide.apart(own.value, z, EPSILON)[exists & own.converged]
         found["fixed_point"] = _fixed_point(residual <= tol, exists, own.converged, max(off.tolist(), default=0.0))
         why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
     if len(kept):
-        some, z = rows.at(kept), z[kept]
-        found["starts"] = _starts(some, z, tight, random)
-        found["input"] = _input(some, z, tight, random)
-        few = torch.arange(min(FEW, len(z)), device=z.device)
-        found["spectral_radius"] = _told(None, _radius, some.at(few), z[few], random)
-        found["gradient"] = _told(False, _gradient, some.at(few), z[few], random)
+        few = kept[:FEW]
+        found["starts"] = _starts(wide.at(kept), z[kept], tight, random)
+        found["input"] = _input(wide.at(kept), z[kept], tight, random)
+        found["spectral_radius"] = _told(None, _radius, wide.at(few), z[few], random)
+        found["gradient"] = _told(False, _gradient, rows.at(few), wide.at(few), z[few], random)
     found["cost"] = _told(None, _cost, rows)
     not_judged = {"ok": None, "says": f"Not judged, see {why}."}
     return Diagnosis({name: found.get(name, not_judged) for name in NAMES}, own.trace, tol)
@@ -287,8 +302,7 @@ def _starts(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict
         noise = rows.noise(z, random)
         point, residual = rows.search(tol, size * noise)
         tried += int((residual <= tol).sum())
-        pairs = zip(*map(rows.parts, (point, z, noise)), strict=True)
-        moved = torch.stack([_apart(p, q, 1e-4 * _norm(n)) for p, q, n in pairs]).amax(0)
+        moved = rows.apart(point, z, 1e-4 * rows.norms(noise))
         elsewhere |= (residual <= tol) & (moved > max(SAME, 100 * tol))
     several = int(elsewhere.sum())
     says = f"{several} of {len(z)} rows have several fixed points, by {tried} solves that converge from other starts."
@@ -306,7 +320,7 @@ def _input(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[
     x = rows.given[0]
     other = x + _noise(x, random) if x.is_floating_point() else x.roll(1, 0)
     point, residual = replace(rows, given=(other, *rows.given[1:])).search(tol, z)
-    change = _apart(z, point)[residual <= tol]
+    change = rows.apart(z, point, EPSILON)[residual <= tol]
     if not len(change) or torch.equal(other, x):
         return {"ok": None, "says": "Not judged: no row is solved with another x."}
     most, middle = float(change.max()), float(change.median())
@@ -314,13 +328,14 @@ def _input(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[
     return {"ok": most > max(DEAD, 10 * tol), "says": says, "change_median": middle, "change_most": most}
 
 
-def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]:
+def _gradient(rows: _Rows, wide: _Rows, exact: Tensor, random: torch.Generator) -> dict[str, Any]:
+    z = exact.to(rows.start.dtype)
     still = rows.f(z)
     with torch.enable_grad():
         recorded = rows.f(z.detach().requires_grad_()).detach()
-    if float(_apart(recorded, still).max()) > REPEATED:
+    if float(rows.apart(recorded, still).max()) > REPEATED:
         return {"ok": False, "says": "The cell changes while gradients are recorded: a buffer of it, for instance."}
-    errors = _derivatives(*_in_double(rows, z), random)
+    errors = _derivatives(wide, exact, random)
     if wrong := {name: off for name, off in errors.items() if off > WRONG}:
         worst, by = max(wrong.values()), ", ".join(wrong)
         says = f"The cell's derivative by {by} is up to {worst:.0%} off finite differences; is there a detach()?"
@@ -330,30 +345,21 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
     along, rule = torch.randn(z.shape, generator=random, device=z.device, dtype=z.dtype), rows.layer.gradient
     rules = (None, Unrolled(PLAIN // 2 + 1), Unrolled(PLAIN))
     ours, half, plain = (torch.cat([t.flatten() for t in rows.gradients(z, along, each)] or [z[:0]]) for each in rules)
-    exact, backward = isinstance(rule, Implicit) and rule.steps is None, rows.whole.last_backward
-    if exact and backward is not None and (lost := int((~backward.converged).sum())):
+    solved, backward = isinstance(rule, Implicit) and rule.steps is None, rows.whole.last_backward
+    if solved and backward is not None and (lost := int((~backward.converged).sum())):
         worst = float(backward.residual.max())
         says = f"The backward solve misses its tolerance on {lost} of {len(z)} rows; the worst ends at {worst:.1e}."
         return {"ok": False, "says": says, "rows_lost": lost, "worst_residual": worst}
     left = z
     for _ in range(PLAIN):
         left = rows.f(left)
-    settled = len(plain) and float(_apart(left, z, 1).max()) <= MOVED and float(_apart(half[None], plain[None])) <= SAME
-    if not settled or not plain.isfinite().all():
+    off = lambda g: float(_apart(*(t.double().norm() for t in (g - plain, g, plain))))  # noqa: E731
+    stayed = bool(len(plain)) and float(rows.apart(left, z, EPSILON).max()) <= MOVED
+    if not stayed or off(half) > SAME or not plain.isfinite().all():
         return {"ok": None, "says": "Not judged: nothing takes a gradient, or plain steps leave z* or do not settle."}
-    error, cosine = float(_apart(ours[None], plain[None])), float(torch.cosine_similarity(ours, plain, dim=0))
+    error, cosine = off(ours), float(torch.cosine_similarity(ours, plain, dim=0))
     says = f"The gradient is {error:.1%} off that of {PLAIN} plain steps at z*, with cosine {cosine:.2f}."
-    return {"ok": error <= WRONG or (not exact and cosine > 0), "says": says, "error": error, "cosine": cosine}
-
-
-def _in_double(rows: _Rows, z: Tensor) -> tuple[_Rows, Tensor]:
-    """The same in float64 where the cell computes in it, as finite differences of a ReLU settle rarely in float32."""
-    with suppress(Exception):  # of whatever is copied, and of a callable that holds float32
-        start, *given = (t.double() if t.is_floating_point() else t for t in (rows.start, *rows.given))
-        wide = replace(rows, layer=copy.deepcopy(rows.layer).double(), start=start, given=tuple(given))
-        if wide.f(z.double()).dtype == torch.float64:
-            return wide, z.double()
-    return rows, z
+    return {"ok": error <= WRONG or (not solved and cosine > 0), "says": says, "error": error, "cosine": cosine}
 
 
 def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, float]:
@@ -407,9 +413,9 @@ def _norm(z: Tensor) -> Tensor:
     return flat_rows(z).double().norm(dim=1)
 
 
-def _apart(a: Tensor, b: Tensor, least: Tensor | float = 1e-30) -> Tensor:
-    """(B,) ‖a − b‖ relative to the larger of both; 0 where they are not finite."""
-    return (_norm(a - b) / torch.maximum(_norm(a), _norm(b)).clamp_min(least)).nan_to_num(0, posinf=0)
+def _apart(off: Tensor, a: Tensor, b: Tensor, least: Tensor | float = 1e-30) -> Tensor:
+    """A difference relative to the larger of both sizes; 0 where they are not finite."""
+    return (off / torch.maximum(a, b).clamp_min(least)).nan_to_num(0, posinf=0)
 
 
 def _noise(like: Tensor, random: torch.Generator) -> Tensor:

@@ -86,6 +86,7 @@ BAD = {
     "no fixed point, Broyden": (lambda: nc.DEQ(expand), {"fixed_point"}),
     "no fixed point, slow": (lambda: nc.DEQ(lambda z, x: F.softplus(z + 3), nc.Anderson(1e-3)), {"fixed_point"}),
     "no fixed point, a drift": (lambda: nc.DEQ(lambda z, x: z + F.softplus(-z) + 0.1), {"fixed_point"}),
+    "no fixed point, started far away": (lambda: nc.DEQ(expand, z0=lambda x: 1e5 + 0 * x), {"fixed_point"}),
     "12 % from a fixed point": (lambda: from_start(1.13), {"fixed_point"}),
     "7 % from a fixed point": (lambda: from_start(1.08), {"spectral_radius"}),  # near x the map turns sharply
     "two fixed points": (lambda: nc.DEQ(two, nc.Anderson(), z0=lambda x: 8 + torch.sign(x)), {"starts"}),
@@ -127,6 +128,12 @@ def test_a_fixed_point_far_from_the_start_is_one(tol):
         layer = nc.DEQ(lambda z, x: rho * z.roll(1, 1) + x, nc.Anderson(tol, 200), z0="zeros")  # noqa: B023
         said = nc.diagnose(layer, X.float().abs()).findings["fixed_point"]
         assert said["ok"] and said["rows_with_one"] == len(X), said
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-5])
+def test_a_map_that_contracts_slowly_has_one_fixed_point(tol):
+    layer = nc.DEQ(lambda z, x: 0.9995 * z.roll(1, 1) + x, nc.Broyden(tol, 400))
+    assert nc.diagnose(layer, X.float()).findings["starts"]["rows_with_several"] == 0
 
 
 def test_a_backward_pass_that_fails_is_reported():
@@ -213,7 +220,12 @@ def test_a_part_of_a_state_counts_however_small_it_is_beside_others():
     two = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(3 * z[1] + 0.05 * x)), nc.Anderson(1e-4, 100), z0=start)
     mixed = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(0.5 * z[1] + x - 0.3 * x.mean(0))), nc.Anderson(), z0=start)
     fine = nc.DEQ(lambda z, x: (3000 * torch.tanh(z[1] / 2 + x), torch.tanh(z[0] / 6000 - x)), z0=start)
-    assert [nc.diagnose(layer, X.float()).complaints for layer in (two, mixed, fine)] == [["starts"], ["map"], []]
+    halved = lambda z: z / (2 + torch.is_grad_enabled())  # noqa: E731
+    changed = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(halved(z[1]) + x)), z0=start)
+    drift = nc.DEQ(lambda z, x: (first(z, x), z[1] + 0.1), nc.Broyden(1e-4, 100), z0=start)
+    input_of_one = nc.DEQ(lambda z, x: (first(z, 0 * x + 1), torch.tanh(0.5 * z[1] + x)), z0=start)
+    layers, wrong = (two, mixed, changed, drift, fine, input_of_one), ("starts", "map", "gradient", "fixed_point")
+    assert [nc.diagnose(layer, X.float()).complaints for layer in layers] == [*([name] for name in wrong), [], []]
 
 
 @pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Unrolled(20)])
