@@ -9,7 +9,6 @@ import math
 import os
 import threading
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from nclib.losses import Loss
 from nclib.metrics import class_moments
 from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier, Output, OwnNetwork, build_model, cast, count_parameters
+from nclib.system.warning import warn
 from nclib.trial import try_own_code
 
 HOPELESS_RESIDUAL = 0.1
@@ -293,10 +293,10 @@ class _Trainer:
         few = rule is not None and rule.method == "implicit" and rule.steps is not None  # which are meant
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF and not few:
             said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps"
-            warnings.warn(f"{said} (of gradient method 'reversible' fewer steps)", BackwardNotConverged, stacklevel=3)
+            warn(f"{said} (of gradient method 'reversible' fewer steps)", BackwardNotConverged)
         if (failed := overall.get("not_converged", 0.0)) > 0.5 and epoch == train.epochs:
             said = f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance"
-            warnings.warn(f"{said}; allow more steps, or make the cell contract more", RuntimeWarning, stacklevel=3)
+            warn(f"{said}; allow more steps, or make the cell contract more", RuntimeWarning)
         self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 
@@ -420,7 +420,7 @@ def trained(config: RunConfig, weights: Mapping[str, Tensor], arrays: Mapping[st
         model = cast(build_model(config.model, len(classifier), shaped.shape[1], config.seed), classifier.dtype)
         model.load_state_dict(weights)
         if said := _another(model, probe):
-            warnings.warn(said, RuntimeWarning, stacklevel=3)
+            warn(said, RuntimeWarning)
     return model
 
 

@@ -21,8 +21,8 @@ from nclib.methods import Anderson, Broyden, FixedPointIteration
 from nclib.solver import EPSILON, HALF, Solution, solve
 
 NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
-ROWS, FEW, STARTS, CLOSER = 32, 8, 4, 1e4  # rows that findings with many evaluations look at; random starts besides zero
-PLAIN = 100  # steps that the gradient is compared with
+ROWS, FEW, STARTS = 32, 8, 4  # rows that findings with many evaluations look at; random starts besides zero
+PLAIN, CLOSER = 100, 1e4  # steps that the gradient is compared with; what the solver's tolerance is divided by
 REPEATED, MOVED, SAME, DEAD, EXPANSIVE, WRONG = 1e-5, 0.1, 0.01, 1e-3, 1.01, 0.1  # as the docstring of diagnose says
 
 
@@ -73,7 +73,7 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
 
     The layer is solved as it would be in a call, in its mode, under the caller's autocast. Then a search with up to 600
     evaluations looks for the fixed points themselves, in float64 where the cell computes in it, to a tolerance up to
-    ten thousand times smaller. A copy of the layer is examined, so that it stays as it is, and so does the random state.
+    ten thousand times smaller. A copy of the layer is examined: it stays as it is, and so does the random state.
 
     Parameters
     ----------
@@ -235,7 +235,8 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         tight, loose = min(tol, max(tol / CLOSER, 50 * least)), loose.to(wide.start.dtype)
         z, closer = wide.search(tight, loose)
         size, step = wide.norms(z), torch.maximum(wide.norms(wide.f(z) - z), least * wide.norms(z))
-        grown = (size > 10 * (wide.norms(wide.start) + wide.norms(first))) & (step > 0.1 * wide.norms(first - wide.start))
+        large = size > 10 * (wide.norms(wide.start) + wide.norms(first))
+        grown = large & (step > 0.1 * wide.norms(first - wide.start))
         # where steps stay what they are, and only ‖z‖ grew between both tolerances
         grown |= (size > 10 * wide.norms(loose)) & (step > 0.5 * wide.norms(wide.f(loose) - loose))
         exists = (residual <= tol) & ~grown.any(0) & ((wide.apart(loose, z, EPSILON) <= MOVED) | (closer <= tight))

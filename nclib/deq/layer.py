@@ -1,7 +1,5 @@
 """The equilibrium layer ``DEQ``: its call, the solve, and what is checked before."""
 
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
@@ -15,6 +13,7 @@ from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Revers
 from nclib.deq.steps import Reverse, reversible, unroll
 from nclib.methods import Solver, check_solver, is_whole, paper_solver
 from nclib.solver import HALF, Solution, check_rows, own_weights, solve
+from nclib.system.warning import warn
 
 OnFailure = Literal["warn", "raise", "ignore"]
 Yes = Literal[True]
@@ -296,12 +295,7 @@ class DEQ(nn.Module, Generic[Returned]):
             return
         if self.on_failure == "raise":
             raise kind(message)
-        # At the user's line, and once for each layer: warnings.warn shows an equal text of the same place once for all.
-        where, module = sys._getframe(), __name__
-        while where.f_back and module.partition(".")[0] in ("nclib", "torch"):
-            where = where.f_back
-            module = str(where.f_globals.get("__name__"))
-        warnings.warn_explicit(message, kind, where.f_code.co_filename, where.f_lineno, module, registry={})
+        warn(message, kind, each=True)  # or an equal one of another layer on the same line would not be shown
         self.told.add(kind)  # unless a filter made it an error
 
     def start(self, x: Tensor) -> State:

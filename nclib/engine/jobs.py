@@ -22,6 +22,7 @@ from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, processes, provenance
+from nclib.system.warning import warn
 from nclib.training import Result as Result
 from nclib.trial import try_own_code
 
@@ -103,7 +104,7 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     told = DamageWarning, ForwardNotConverged  # by a layer in a network of the user's
     for warning in caught:  # kept with the run, where nobody looks for lost work, or for a last epoch that went wrong
         if issubclass(warning.category, told) or str(warning.message).startswith(end):
-            warnings.warn(warning.message, stacklevel=2)
+            warn(warning.message)
 
 
 @contextlib.contextmanager

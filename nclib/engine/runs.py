@@ -1,7 +1,6 @@
 """Runs: trained if they are not stored, on whatever executor is given, and their results returned."""
 
 import concurrent.futures
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from nclib.engine.outline import outline
 from nclib.engine.reference import finished, load_run, reference_store
 from nclib.engine.store import default_store, identity_columns, labels, stack, tidy
 from nclib.system import provenance
+from nclib.system.warning import warn
 
 TRAIN = ("missing", "never", "finished")
 """What may be done about runs that are not stored: train them, fail, or draw without them."""
@@ -183,7 +183,7 @@ def train_missing(
         (stored or nothing)(run)
     changed = {config.model.own_code: said for config in absent.values() if (said := changed_code(config, store))}
     for said in changed.values():  # once for all runs of a module
-        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
+        warn(f"{said}; it trains again", CodeChanged)
     store.root.mkdir(parents=True, exist_ok=True)
     grid = Grid(absent, store, progress or nothing, stored or nothing, log, device)
     grid.train(executor)

@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import shutil
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from nclib.config import SCHEMA_VERSION, ConfigError, RunConfig, StoredConfig, d
 from nclib.config.parts import setting
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
+from nclib.system.warning import warn
 
 if TYPE_CHECKING:
     from nclib.models import Classifier
@@ -251,7 +251,7 @@ class RunStore:
         target = folder / f"{'-'.join(path.relative_to(self.root).parts)}.{secrets.token_hex(4)}"
         with contextlib.suppress(FileNotFoundError):  # another process found the same damage first
             os.replace(path, target)
-            warnings.warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=3)
+            warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning)
 
     # --- reading ---
 

@@ -1,7 +1,6 @@
 """A network read while it runs over a loader, by forward hooks on its layers; it is left as it was."""
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from nclib.metrics.layers import Layers, Pool, is_deq, module_named, modules_of, pools_of
 from nclib.metrics.pooling import features_last, vectors
 from nclib.system import compiled
+from nclib.system.warning import warn
 
 
 class Reader:
@@ -191,7 +191,7 @@ class Reader:
         if not self.found:
             raise ValueError(why)
         if not self.left >= set(names):
-            warnings.warn(f"{why}. This layer is left out", stacklevel=2)
+            warn(f"{why}. This layer is left out")
         self.left |= set(names)  # what an earlier call gave too
         if self.names and self.names <= self.left:
             raise ValueError("no block is left to measure: name a layer of model.named_modules()")
@@ -230,7 +230,7 @@ class Reader:
         more, as of a network that gives embeddings in evaluation mode."""
         if idle := [name for name, outputs in self.idle.items() if outputs == seen < self.num_classes]:
             said = f"{idle[-1]!r}, which has an output for each of {seen} classes, is not called in evaluation mode"
-            warnings.warn(f"{said}: {self.head!r} is taken for the classifier of {self.num_classes}", stacklevel=2)
+            warn(f"{said}: {self.head!r} is taken for the classifier of {self.num_classes}")
 
     # -- after a batch
 
@@ -307,7 +307,7 @@ class Reader:
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
         elif not self.named and (unseen or any(x.shape[1] > 1 for x in returned)):
             name = repr(unseen[-1]) if unseen else f"… (its {self.num_classes} outputs are not among {widths})"
-            warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
+            warn(f"no classifier was found: name it with classifier={name}, or pass None")
 
     def _begin(self, outputs: dict[str, Tensor], logits: Tensor | None, *call: Tensor) -> None:
         """After the first batch: the layers of every batch; and warnings of a classifier that is no linear map, or not
@@ -317,10 +317,10 @@ class Reader:
             raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
         idle = [name for name in self.pools if self.modules.get(name) not in self.ran]
         if self.found and idle and self.names == {f"{self.head}.input"}:
-            warnings.warn(f"no block is called, as {', '.join(idle)} are not: name layers", stacklevel=2)
+            warn(f"no block is called, as {', '.join(idle)} are not: name layers")
         if [x.ndim for x in call] == [2, 2] and not _is_linear(self.modules[self.head], *call):
             said = f"{self.head!r} does not give h Wᵀ + b of its input and weight: its NC0, NC2 and NC3 are not those"
-            warnings.warn(f"{said} of the map; classifier=None leaves them out", stacklevel=2)
+            warn(f"{said} of the map; classifier=None leaves them out")
         made, pooled = call[1] if call else None, outputs.get(f"{self.head}.input")
         if call and made.ndim > 2 and pooled is not None and pooled.shape[1] == self.w.shape[1]:
             head = self.modules[self.head]  # at the pooled tokens
@@ -329,7 +329,7 @@ class Reader:
         if known and not (_alike(made, logits, 0.02) if call[1].ndim > 2 else _in_order(logits, made)):
             said = f"the network's output does not follow, row by row, from that of {self.head!r}"
             more = "name another with classifier=…, or None; of tokens, pass a pool that takes what the network reads"
-            warnings.warn(f"{said}: {more}", stacklevel=2)
+            warn(f"{said}: {more}")
 
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
@@ -343,7 +343,7 @@ class Reader:
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
                 if len(failed):
                     said = f"{len(failed)} of {len(rows)} rows (worst residual {failed.max():.1e})"
-                    warnings.warn(f"layer {name!r} did not converge on {said}: allow more max_steps", stacklevel=2)
+                    warn(f"layer {name!r} did not converge on {said}: allow more max_steps")
 
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:

@@ -22,6 +22,7 @@ from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
 from nclib.metrics.report import nc_report, tell_of_limits
 from nclib.metrics.table import Given, computed
+from nclib.system.warning import warn
 
 
 class Features(NamedTuple):
@@ -181,7 +182,7 @@ def measure(
         rows = [row for x in shown for row in x.rows(reader.w if x.name == f"{reader.head}.input" else None, per_class)]
     if not kept and not second_pass:
         said = f"beyond keep={keep} bytes: pass second_pass=True, which reads the loader twice, or a larger keep"
-        warnings.warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}", stacklevel=2)
+        warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}")
     tell_of_limits({repr(x.name): x.moments.dim for x in shown}, shown[0].moments.counts)
     if shown[0].tested is not None:
         tell_of_limits({}, shown[0].tested.moments.counts, "one test sample, where nc1_cdnv_test is")
@@ -200,7 +201,7 @@ def _first_pass(
             d, whole = h.shape[1], h.shape[1] <= max_dim
             if not whole:
                 said = f"layer {name!r} has {d} features (moments of {8e-9 * d**2:.1f} GB): nc1_pinv and effective_rank"
-                warnings.warn(f'{said} are left out; give it pool="mean", or pass max_dim={d}', stacklevel=3)
+                warn(f'{said} are left out; give it pool="mean", or pass max_dim={d}')
             measured[name] = _Layer(name, ClassMoments(reader.num_classes, d, weighting, covariance=whole))
         measured[name].update(h, labels, predicted)
         room -= h.nbytes

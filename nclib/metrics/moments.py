@@ -1,7 +1,6 @@
 """Class counts, class means and covariances of features: what every metric is a function of."""
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from nclib.methods import is_whole
 from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_batch, check_weighting, class_mask
+from nclib.system.warning import warn
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 _COINCIDE = 1e-12  # class means closer than this fraction of ``resolution``'s scale differ by rounding only
@@ -290,7 +290,7 @@ class ClassMoments:
         if self.num_samples and not present.all():
             ids = [str(k) for k in (~present).nonzero().flatten().tolist()]
             said = f"{len(ids)} of {self.num_classes} classes have no samples and are left out: {', '.join(ids[:10])}"
-            warnings.warn(said + ", …" * (len(ids) > 10), EmptyClassWarning, stacklevel=2)
+            warn(said + ", …" * (len(ids) > 10), EmptyClassWarning)
         return present
 
     def _between_eigen(self) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """Every metric at once, of all classes and of majority and minority alone."""
 
 import math
-import warnings
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_log
 from nclib.metrics.definitions import ncc_mismatches, whitened_squares
 from nclib.metrics.moments import ClassMoments, class_moments
 from nclib.metrics.table import Given, computed, ideal_values
+from nclib.system.warning import warn
 
 
 def nc_report(
@@ -126,10 +126,10 @@ def tell_of_limits(dims: dict[str, int], counts: Tensor, single_is: str = "one s
     them, such as a layer."""
     num_classes, single = int((counts > 0).sum()), int((counts == 1).sum())
     if single:
-        warnings.warn(f"{single} of {num_classes} classes have {single_is} always 0", stacklevel=3)
+        warn(f"{single} of {num_classes} classes have {single_is} always 0")
     if few := {name: dim for name, dim in dims.items() if dim < num_classes - 1}:
         least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
         shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())
         said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 and "
         more = f"nc3_alignment are above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
-        warnings.warn(said + more, stacklevel=3)
+        warn(said + more)
