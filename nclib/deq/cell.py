@@ -182,7 +182,18 @@ def packed(cell: Cell, state: State) -> tuple[Parts | None, Cell, Tensor]:
 def in_one_tensor(cell: Cell, state: State) -> tuple[Parts | None, Cell, Tensor]:
     """As ``packed``; a cell that is a module stays one, with its parameters."""
     parts, one, z = packed(cell, state)
-    return parts, _Shell(cell, one) if parts is not None and isinstance(cell, nn.Module) else one, z
+    return parts, _Packed(cell, parts) if parts is not None and isinstance(cell, nn.Module) else one, z
+
+
+class _Packed(nn.Module):
+    """A cell with a state of one tensor; a copy of it calls the copy of the cell."""
+
+    def __init__(self, cell: nn.Module, parts: Parts) -> None:
+        super().__init__()
+        self.cell, self.parts = cell, parts
+
+    def forward(self, z: Tensor, *rows: Tensor) -> Tensor:
+        return self.parts.wrap(self.cell)(z, *rows)
 
 
 def unpacked(parts: Parts | None, states: Sequence[Tensor], solution: Solution) -> tuple[list[State], Solution]:

@@ -185,7 +185,7 @@ def measure(
         warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}")
     tell_of_limits({repr(x.name): x.moments.dim for x in shown}, shown[0].moments.counts)
     if shown[0].tested is not None:
-        tell_of_limits({}, shown[0].tested.moments.counts, "one test sample, where nc1_cdnv_test is")
+        tell_of_limits({}, shown[0].tested.moments.counts, "test sample", "nc1_cdnv_test")
     frame = pd.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 

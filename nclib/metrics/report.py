@@ -121,12 +121,12 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
     return computed(Given(part, w, whitened_squares(h, renumber[labels], part), mismatches), block=True)
 
 
-def tell_of_limits(dims: dict[str, int], counts: Tensor, single_is: str = "one sample, where NC1 is") -> None:
+def tell_of_limits(dims: dict[str, int], counts: Tensor, what: str = "sample", where: str = "NC1") -> None:
     """Warn of classes with one sample, and where there are more classes than a simplex has corners; dims by what has
     them, such as a layer."""
     num_classes, single = int((counts > 0).sum()), int((counts == 1).sum())
     if single:
-        warn(f"{single} of {num_classes} classes have {single_is} always 0")
+        warn(f"{single} of {num_classes} classes have one {what}, and so no variance in {where}")
     if few := {name: dim for name, dim in dims.items() if dim < num_classes - 1}:
         least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
         shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())

@@ -149,6 +149,36 @@ def test_a_detach_in_a_relu_cell_of_float32_is_found():
     assert "gradient" in nc.diagnose(nc.DEQ(cell, nc.Anderson()), random(6, 1024).float()).complaints
 
 
+def test_a_detach_in_a_cell_with_a_state_of_several_tensors_is_found():
+    cell = Net(lambda net, z, x: (torch.tanh(0.5 * z[1] + x), torch.tanh(net.w.detach() * z[0])), w=random(4) / 4)
+    cell.w = nn.Parameter(cell.w)
+    for dtype in (torch.float32, torch.float64):
+        found = nc.diagnose(nc.DEQ(cell.to(dtype), z0=lambda x: (0 * x, 0 * x)), X.to(dtype))
+        assert "derivative by cell.w is up to" in found.findings["gradient"]["says"], found
+
+
+def test_under_autocast_it_is_the_precision_that_misses_the_tolerance():
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True)  # which in evaluation has a way of its own
+    x = random(6, 5, 16).float()
+    cell = Net(lambda net, z, x: net.norm(x + net.mix(z, z, z)[0] / 2), mix=attention, norm=nn.LayerNorm(16)).eval()
+    for tol, complaints, beyond in ((2e-2, [], 0), (1e-6, ["converged", "gradient"], 6)):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = nc.diagnose(nc.DEQ(cell, nc.Anderson(tol, 60)).eval(), x)
+        assert found.complaints == complaints, found
+        assert found.findings["fixed_point"]["rows_beyond_the_precision"] == beyond
+        assert (f"misses 6 of them, and {beyond} are met in float64 alone. " in repr(found)) is bool(beyond)
+
+
+def test_zeros_at_the_kinks_of_a_relu_are_no_fault():
+    x = random(6, 10, 16)
+    x[:, 6:] = 0  # padded
+    cell = Net(lambda net, z, x: torch.relu(0.5 * net.w(z) + x), w=nn.Linear(16, 16, bias=False))
+    for dtype in (torch.float32, torch.float64):
+        found = nc.diagnose(nc.DEQ(cell.to(dtype), nc.Anderson(1e-5, 100)), x.to(dtype))
+        assert found.complaints == [] and found.findings["gradient"]["ok"], found
+
+
 class Normed(nn.Module):
     """With the former weight_norm, whose weight torch does not copy."""
 
@@ -223,9 +253,12 @@ def test_a_part_of_a_state_counts_however_small_it_is_beside_others():
     halved = lambda z: z / (2 + torch.is_grad_enabled())  # noqa: E731
     changed = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(halved(z[1]) + x)), z0=start)
     drift = nc.DEQ(lambda z, x: (first(z, x), z[1] + 0.1), nc.Broyden(1e-4, 100), z0=start)
+    detached = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(0.5 * z[1].detach() + x)), z0=start)
+    turns = nc.DEQ(lambda z, x: (0.5 * z[0] + x, torch.tanh(z[0] - 0.5 * z[1])), z0=lambda x: (0 * x, 0 * x))
     input_of_one = nc.DEQ(lambda z, x: (first(z, 0 * x + 1), torch.tanh(0.5 * z[1] + x)), z0=start)
-    layers, wrong = (two, mixed, changed, drift, fine, input_of_one), ("starts", "map", "gradient", "fixed_point")
-    assert [nc.diagnose(layer, X.float()).complaints for layer in layers] == [*([name] for name in wrong), [], []]
+    sick = {two: "starts", mixed: "map", changed: "gradient", detached: "gradient", drift: "fixed_point"}
+    assert [nc.diagnose(layer, X.float()).complaints for layer in sick] == [[name] for name in sick.values()]
+    assert [nc.diagnose(layer, X.float()).complaints for layer in (fine, turns, input_of_one)] == [[], [], []]
 
 
 @pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Unrolled(20)])

@@ -542,9 +542,9 @@ def test_layers_without_room_for_a_simplex_are_told():
     with pytest.warns(UserWarning, match=said) as warned:
         table = nc.measure(net, batches(normal(60, 8), labels))
     assert len(warned) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
-    with pytest.warns(UserWarning, match="12 of 12 classes have one sample, where NC1 is always 0"):
+    with pytest.warns(UserWarning, match="12 of 12 classes have one sample, and so no variance in NC1"):
         nc.measure(net, [(normal(12, 8), labels[:12])], "3")
-    with pytest.warns(UserWarning, match="12 of 12 classes have one test sample, where nc1_cdnv_test is always 0"):
+    with pytest.warns(UserWarning, match="12 of 12 classes have one test sample, and so no variance in nc1_cdnv_test"):
         nc.measure(net, batches(normal(60, 8), labels), "3", test=[(normal(12, 8), labels[:12])])
 
 
