@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils._pytree import tree_leaves
 
 from nclib.deq.cell import Parts, State, flat_rows, functional_form, in_one_tensor, vjp
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
@@ -22,7 +23,8 @@ from nclib.solver import EPSILON, HALF, Solution, solve
 
 NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
 ROWS, FEW, STARTS = 32, 8, 4  # rows that findings with many evaluations look at; random starts besides zero
-PLAIN, CLOSER = 100, 1e4  # steps that the gradient is compared with; what the solver's tolerance is divided by
+FIRST, PLAIN = 8, 100  # steps that growth and the gradient are compared with
+CLOSER = 1e4  # what the solver's tolerance is divided by
 REPEATED, MOVED, SAME, DEAD, EXPANSIVE, WRONG = 1e-5, 0.1, 0.01, 1e-3, 1.01, 0.1  # as the docstring of diagnose says
 
 
@@ -88,10 +90,10 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``map``: the cell's value at one point changes by more than 1e-5 when it is called again, or that of the first
           or last row when the other rows become copies of it. Then ``converged`` alone is judged besides.
         - ``converged``: a row misses the solver's tolerance. Quantiles of the evaluations and the trace are with it.
-        - ``fixed_point``: the search finds none, or at the smaller tolerance none within 10 %, or a
-          state that has grown tenfold while ‖f(z) − z‖ stays above a tenth of what it was: a state that grows without
-          end has a small relative residual, too. Or a z* that meets the tolerance is more than 10 % off: with a
-          spectral radius ρ it may be residual/(1 − ρ) off. What follows is for the rows that have one.
+        - ``fixed_point``: the search finds none, or at the smaller tolerance none within 10 %, or a state that has
+          grown tenfold while ‖f(z) − z‖ stays above a tenth of what it was in the first 8 steps: a state that grows
+          without end has a small relative residual, too. Or a z* that meets the tolerance is more than 10 % off: with
+          a spectral radius ρ it may be residual/(1 − ρ) off. What follows is for the rows that have one.
         - ``starts``: from zero and from four random points, up to four times as large as z*, the search ends more than
           1 % apart, or 100 tolerances.
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
@@ -134,7 +136,7 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.no_grad(), forked, autocast_of(x)():
         # torch copies no weights that the former weight_norm and spectral_norm compute
-        tensors = (t for module in layer.modules() for t in vars(module).values() if isinstance(t, Tensor))
+        tensors = (t for module in layer.modules() for t in tree_leaves(vars(module)) if isinstance(t, Tensor))
         layer = copy.deepcopy(layer, {id(t): t.detach().clone() for t in tensors if not t.is_leaf})
         layer.return_solution, layer.on_failure, layer.last_backward = True, "ignore", None
         x, *args = (t.detach().clone() for t in (x, *args))
@@ -172,6 +174,14 @@ class _Rows:
 
     def parts(self, z: Tensor) -> Sequence[Tensor]:
         return (z,) if self.sizes is None else z.split(self.sizes, 1)
+
+    def first_steps(self) -> tuple[Tensor, Tensor]:
+        """(P, B), the largest ‖z‖ and ‖f(z) − z‖ of plain steps from the start."""
+        z, sizes, steps = self.start, [], []
+        for _ in range(FIRST):
+            sizes, steps = [*sizes, self.norms(z)], [*steps, self.norms((after := self.f(z)) - z)]
+            z = after
+        return torch.stack(sizes).amax(0), torch.stack(steps).amax(0)
 
     def in_double(self) -> "_Rows":
         """The same in float64 where the cell computes in it: there two points that are one meet, and finite differences
@@ -231,18 +241,17 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
     if found["map"]["ok"]:
         loose, residual = rows.search(tol, torch.where(own.value.isfinite(), own.value, start))
         wide = rows.in_double()
-        first, least = wide.f(wide.start), torch.finfo(wide.start.dtype).eps  # of smaller steps rounding decides
+        least = torch.finfo(wide.start.dtype).eps  # of smaller steps rounding decides
         tight, loose = min(tol, max(tol / CLOSER, 50 * least)), loose.to(wide.start.dtype)
         z, closer = wide.search(tight, loose)
-        step = wide.f(z) - z
-        grown = _norm(z) > 10 * (_norm(wide.start) + _norm(first))
-        grown &= torch.maximum(_norm(step), least * _norm(z)) > 0.1 * _norm(first - wide.start)
-        # where steps stay what they are, and only ‖z‖ grew between both tolerances
-        size, step = wide.norms(z), torch.maximum(wide.norms(step), least * wide.norms(z))
-        grown |= ((size > 10 * wide.norms(loose)) & (step > 0.5 * wide.norms(wide.f(loose) - loose))).any(0)
+        size, step = wide.norms(z), torch.maximum(wide.norms(wide.f(z) - z), least * wide.norms(z))
+        # where steps stay what they are, and only ‖z‖ grew: between both tolerances, or from the first steps
+        grown = (size > 10 * wide.norms(loose) + EPSILON) & (step > 0.5 * wide.norms(wide.f(loose) - loose))
+        sizes, steps = wide.first_steps()
+        grown |= (size > 10 * sizes + EPSILON) & (step > 0.1 * steps)
         rounded = (residual > tol) & (closer <= tol)
         solved, near = (residual <= tol) | rounded, wide.apart(loose, z, EPSILON) <= MOVED
-        exists = solved & ~grown & (near | (closer <= tight))
+        exists = solved & ~grown.any(0) & (near | (closer <= tight))
         off = wide.apart(own.value, z, EPSILON)[exists & own.converged].tolist()
         found["fixed_point"] = _fixed_point(solved, exists, own.converged, int((exists & rounded).sum()), off)
         why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
@@ -375,7 +384,7 @@ def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, f
     noises = [rows.noise(z, random), *(_noise(t, random) if floats(t) else t for t in rows.given)]
     aside = 0.1 if z.dtype != torch.float64 else 0.01  # zeros in z* and x may lie where a ReLU has its kink
     point = [t + aside * v if floats(t) else t for t, v in zip((z, *rows.given), noises, strict=True)] + leaves
-    noises += [_noise(t[None], random)[0] for t in leaves]
+    noises += [_noise(t[None], random)[0] if floats(t) else t for t in leaves]
     named = {id(t): name.replace("cell.", "", rows.packing is not None) for name, t in rows.layer.named_parameters()}
     names = ["z", "x", *["args"] * (count - 2), *(named.get(id(t), "what it closes over") for t in leaves)]
 

@@ -192,9 +192,19 @@ class Normed(nn.Module):
         return torch.tanh(0.3 * self.linear(z) + x)
 
 
+class Fourier(TanhCell):
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Parameter(torch.full((3,), 0.3 + 0.1j, dtype=torch.complex128))
+
+    def forward(self, z, x):
+        return torch.tanh(torch.fft.irfft(self.filter * torch.fft.rfft(z), n=z.shape[-1]) + x)
+
+
 ZERO = torch.cat([X, 0 * X[:1]])
 HEALTHY = {
     "weight_norm": (lambda: nc.DEQ(Normed(), nc.Anderson()), X),
+    "a complex parameter": (lambda: nc.DEQ(Fourier(), nc.Anderson()), X),
     "linear": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x), X),
     "tanh": (lambda: nc.DEQ(TanhCell(dtype=torch.float32), nc.Anderson()), X.float()),
     "images": (lambda: nc.DEQ(ConvCell(), nc.Broyden(1e-3)), random(3, 8, 6, 6, dtype=torch.float32)),
@@ -244,6 +254,18 @@ def test_a_state_of_several_tensors_with_args():
     assert found.complaints == [] and found.findings["gradient"]["ok"]
 
 
+class Keeping(TanhCell):
+    def forward(self, z, x):
+        self.kept = {"before": [z], "after": super().forward(z, x)}
+        return self.kept["after"]
+
+
+def test_a_cell_that_keeps_what_it_computes_is_copied():
+    layer = nc.DEQ(Keeping(), nc.Anderson())
+    layer(X)[0].sum().backward()
+    assert nc.diagnose(layer, X).complaints == []
+
+
 def test_a_part_of_a_state_counts_however_small_it_is_beside_others():
     first = lambda z, x: 3000 * torch.tanh(z[0] / 6000 + x)  # noqa: E731
     start = lambda x: (0 * x, 0 * x + 0.1)  # noqa: E731
@@ -254,11 +276,11 @@ def test_a_part_of_a_state_counts_however_small_it_is_beside_others():
     changed = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(halved(z[1]) + x)), z0=start)
     drift = nc.DEQ(lambda z, x: (first(z, x), z[1] + 0.1), nc.Broyden(1e-4, 100), z0=start)
     detached = nc.DEQ(lambda z, x: (first(z, x), torch.tanh(0.5 * z[1].detach() + x)), z0=start)
-    turns = nc.DEQ(lambda z, x: (0.5 * z[0] + x, torch.tanh(z[0] - 0.5 * z[1])), z0=lambda x: (0 * x, 0 * x))
+    late = nc.DEQ(lambda z, x: (z[0] / 2 + x, torch.tanh(z[0] - z[1] / 2)), z0=lambda x: (0 * x, 0 * x))
     input_of_one = nc.DEQ(lambda z, x: (first(z, 0 * x + 1), torch.tanh(0.5 * z[1] + x)), z0=start)
     sick = {two: "starts", mixed: "map", changed: "gradient", detached: "gradient", drift: "fixed_point"}
     assert [nc.diagnose(layer, X.float()).complaints for layer in sick] == [[name] for name in sick.values()]
-    assert [nc.diagnose(layer, X.float()).complaints for layer in (fine, turns, input_of_one)] == [[], [], []]
+    assert [nc.diagnose(layer, X.float()).complaints for layer in (fine, late, input_of_one)] == [[], [], []]
 
 
 @pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Unrolled(20)])
