@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from types import FunctionType
 
+import torch
 from torch import Tensor, nn
 
 # Where modules have the sizes of axis 1, and of the last.
@@ -80,8 +81,8 @@ def _sizes(part: nn.Module, axes: int) -> dict[int, set[int]]:
 
 
 def _is_own(part: nn.Module) -> bool:
-    """Whether a module has a forward that is not of torch."""
-    return not f"{type(part).forward.__module__}".startswith("torch.")
+    """Whether a module has a forward that is not of torch, or may have, as of torch.jit."""
+    return isinstance(part, torch.jit.ScriptModule) or not f"{type(part).forward.__module__}".startswith("torch.")
 
 
 def _may_turn(part: nn.Module) -> bool:
