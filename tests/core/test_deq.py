@@ -293,6 +293,10 @@ STARTS = {
     "no fixed point": (lambda z, x: z + torch.sigmoid(x), "x"),
     "no fixed point of a part": (lambda z, x: (0.5 * z[0] + 1e6, z[1] + x.exp()), lambda x: (x, x)),
     "an unstable one": (lambda z, x: torch.tanh(3 * z + 1e-6 * x), "zeros"),
+    "of a part that rests at first": (
+        lambda z, x: (torch.tanh(0.3 * z[0] + x), 0.995 * z[1] + 0.005 * z[0]),
+        lambda x: (0 * x, 0 * x),
+    ),
     "itself": (lambda z, x: 0.5 * z + x, lambda x: 2 * x),
     "near": (lambda z, x: 0.5 * z + x, lambda x: 2.005 * x),
 }

@@ -253,14 +253,14 @@ def test_a_part_that_torch_jit_made_is_one_layer_or_left_out():
         with pytest.warns(UserWarning, match="layer '0', of torch.jit.script, takes no hook.* is left out"):
             left = nc.measure(nn.Sequential(scripted, *rest), batches(x), names)
         assert left.equals(found[found["layer"] != "0"].reset_index(drop=True))
-    of_images = lambda x: x.mean((2, 3)) if x.ndim == 4 else x  # noqa: E731
     maps, act = normal(60, 3, 8, 8), nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU())
     ends = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, K)
     eager, of_maps = (nn.Sequential(p, *ends) for p in (act, torch.jit.trace(act, maps)))
     expected = nc.measure(eager, batches(maps), ["0.1"])
-    assert values(nc.measure(of_maps, batches(maps), ["0"], pool=of_images), "0").equals(values(expected, "0.1"))
-    with pytest.warns(UserWarning, match="layer '0' gives .*: pass a function as its pool. This layer is left out"):
-        nc.measure(of_maps, batches(maps), "all")
+    with pytest.raises(ValueError, match=r"layer '0' gives .*: pass a function as its pool"):
+        nc.measure(of_maps, batches(maps), ["0"])
+    found = nc.measure(of_maps, batches(maps), ["0"], pool=lambda x: x.mean((2, 3)))
+    assert values(found, "0").equals(values(expected, "0.1"))
     beside = nn.Sequential(*act, *ends, torch.jit.script(nn.Tanh()))
     assert values(nc.measure(beside, batches(maps), ["1"]), "1").equals(values(expected, "0.1"))
     for of_jit in (traced, scripted):
