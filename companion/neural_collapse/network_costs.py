@@ -79,9 +79,12 @@ def compute_in_blocks(config: RunConfig) -> float:
 
     In units of one evaluation of the cell, a training step of an equilibrium takes s forward evaluations, one more to
     attach the gradient, b products with the transposed Jacobian and a backward pass of 2; an explicit block takes 3.
-    s and b are means over the whole run; a series takes one product less than it has terms or steps.
+    s and b are means over the whole run; a series takes one product less than it has terms or steps. Refused with a
+    ValueError are ``unrolled`` and ``reversible``, which differentiate every step.
     """
     rule = config.model.gradient
+    if rule.method in ("unrolled", "reversible"):
+        raise ValueError(f"gradient method {rule.method!r} differentiates every step: count the steps")
     series = rule.steps - 1 if rule.method in ("neumann", "phantom") else 0
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
     return float((steps["solver_steps"] + steps.get("backward_steps", series) + 3) / 3)

@@ -63,6 +63,11 @@ def test_multiplications_are_those_that_torch_counts(options):
     assert table.set_index("stage").loc["last block", "evaluations"] == options.get("unroll", 1)
 
 
+def test_the_cost_of_rules_that_differentiate_every_step_is_refused():
+    with pytest.raises(ValueError, match="'unrolled' differentiates every step"):
+        network_costs.compute_in_blocks(_base(gradient={"method": "unrolled", "steps": 6}))
+
+
 RUNS = [_base(), _probe()]
 
 
