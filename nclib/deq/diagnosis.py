@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._pytree import tree_leaves
 
-from nclib.deq.cell import Parts, State, flat_rows, functional_form, in_one_tensor, vjp
+from nclib.deq.cell import Parts, State, flat_rows, functional_form, in_one_tensor, residuals, vjp
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
@@ -24,7 +24,7 @@ from nclib.solver import EPSILON, HALF, Solution, solve
 NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
 ROWS, FEW, STARTS = 32, 8, 4  # rows that findings with many evaluations look at; random starts besides zero
 FIRST, PLAIN = 8, 100  # steps that growth and the gradient are compared with
-CLOSER = 1e4  # what the solver's tolerance is divided by
+CLOSER, MEMORY = 1e4, 2e7  # what the solver's tolerance is divided by; numbers that Broyden's method may keep
 REPEATED, MOVED, SAME, DEAD, EXPANSIVE, WRONG = 1e-5, 0.1, 0.01, 1e-3, 1.01, 0.1  # as the docstring of diagnose says
 
 
@@ -223,7 +223,8 @@ class _Rows:
     def search(self, tol: float, start: Tensor) -> tuple[Tensor, Tensor]:
         """The best point of three methods and its residual. Every row goes on to the next where one fails."""
         value, residual = start.clone(), start.new_full((len(start),), math.inf, dtype=torch.float64)
-        for solver in (Broyden(tol, 200), Anderson(tol, 200, 10), FixedPointIteration(tol, 200, 0.5)):
+        history = min(200, max(20, int(MEMORY / start.numel())))
+        for solver in (Broyden(tol, 200, history), Anderson(tol, 200, 10), FixedPointIteration(tol, 200, 0.5)):
             todo = torch.nonzero(residual > tol).flatten()
             found = solve(self.layer.cell, solver, start[todo], self.at(todo).given, parts=self.sizes)[0]
             better = found.residual < residual[todo]
@@ -249,6 +250,8 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
         grown = (size > 10 * wide.norms(loose) + EPSILON) & (step > 0.5 * wide.norms(wide.f(loose) - loose))
         sizes, steps = wide.first_steps()
         grown |= (size > 10 * sizes + EPSILON) & (step > 0.1 * steps)
+        narrow = z.to(start.dtype)
+        residual = torch.minimum(residual, residuals(narrow, rows.f(narrow), rows.packing).amax(1))
         rounded = (residual > tol) & (closer <= tol)
         solved, near = (residual <= tol) | rounded, wide.apart(loose, z, EPSILON) <= MOVED
         exists = solved & ~grown.any(0) & (near | (closer <= tight))
@@ -303,12 +306,13 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
 
 def _fixed_point(solved: Tensor, exists: Tensor, converged: Tensor, rounded: int, off: list[float]) -> dict[str, Any]:
     count, seeming, weak = (int(rows.sum()) for rows in (exists, solved & ~exists, exists & ~converged))
-    says = f"{count} of {len(exists)} rows have a fixed point, {seeming} seem to; the solver misses {weak} of them"
+    total, most = len(exists), max(off, default=0.0)
+    says = f"Found for {count} of {total} rows, for {seeming} others what seems one; the solver misses {weak} of them"
     says += f", and {rounded} are met in float64 alone. " if rounded else ". "
-    says += f"A z* that meets the tolerance is up to {(most := max(off, default=0.0)):.0%} off its own."
+    says += f"A z* that meets the tolerance is up to {most:.0%} off its own."
     numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak, "off_most": most}
     numbers["rows_beyond_the_precision"] = rounded
-    return {"ok": count == len(exists) and most <= MOVED, "says": says} | numbers
+    return {"ok": count == total and most <= MOVED, "says": says} | numbers
 
 
 def _starts(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[str, Any]:
