@@ -99,13 +99,12 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
-        - ``gradient``: the cell changes while gradients are recorded; or its derivative by z, an input or a parameter
-          of its own, along one direction, is more than 10 % off that of finite differences, as with ``detach()``
-          in the cell; or a row misses the tolerance of the backward solve of
-          ``Implicit()``; or the layer's gradient differs from backpropagation through 100 plain steps at z* by more
-          than 10 % with ``Implicit``, by 90° or more with a rule that approximates. It is not judged where finite
-          differences do not settle, or plain steps leave z*, or 51 of them give another gradient, as above a spectral
-          radius of 1.
+        - ``gradient``: the cell changes while gradients are recorded; or its derivative near z* by z, an input or a
+          parameter of its own, along one direction, is more than 10 % off that of finite differences, as with
+          ``detach()`` in the cell; or a row misses the tolerance of the backward solve of ``Implicit()``; or the
+          layer's gradient differs from backpropagation through 100 plain steps at z* by more than 10 % with
+          ``Implicit``, by 90° or more with a rule that approximates. It is not judged where finite differences do not
+          settle, or plain steps leave z*, or 51 of them give another gradient, as above a spectral radius of 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
 
         From ``starts`` on the first 32 rows are examined, for the spectral radius and the gradient 8 of them.
@@ -114,6 +113,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
     ------
     TypeError
         For what is not a ``DEQ``.
+    ValueError
+        For an x without rows.
 
     Notes
     -----
