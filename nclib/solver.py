@@ -174,10 +174,9 @@ class _Evidence:
             residual = np.where(finite, size / (scale + EPSILON), np.inf).max(0)
             if not self.trace:  # of the whole batch, in its order
                 self.first, self.limit = np.stack((size, whole)), GROWTH * whole.max(0)
-            elif self.resting:  # until another part moves it, which is its first evaluation then
+            elif not self.first[1].all():  # a part at rest, until another moves it: that is its first evaluation then
                 first = self.first[:, :, place]
                 self.first[:, :, place] = np.where(first[1] == 0, (size, whole), first)
-            self.resting = not self.first[1].all()
         self.sizes.append((place.copy(), size))
         rows = place[live]
         self.last[rows] = residual[live]

@@ -180,8 +180,9 @@ class _Rows:
         """(P, B), the largest ‖z‖ and ‖f(z) − z‖ of plain steps from the start."""
         z, sizes, steps = self.start, [], []
         for _ in range(FIRST):
-            sizes, steps = [*sizes, self.norms(z)], [*steps, self.norms((after := self.f(z)) - z)]
-            z = after
+            before, z = z, self.f(z)
+            sizes.append(self.norms(before))
+            steps.append(self.norms(z - before))
         return torch.stack(sizes).amax(0), torch.stack(steps).amax(0)
 
     def in_double(self) -> "_Rows":
