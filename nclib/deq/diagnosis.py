@@ -392,7 +392,8 @@ def _derivatives(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, f
     point = [t + aside * v if floats(t) else t for t, v in zip((z, *rows.given), noises, strict=True)] + leaves
     noises += [_noise(t[None], random)[0] if floats(t) else t for t in leaves]
     named = {id(t): name.replace("cell.", "", rows.packing is not None) for name, t in rows.layer.named_parameters()}
-    names = ["z", "x", *["args"] * (count - 2), *(named.get(id(t), "what it closes over") for t in leaves)]
+    names = ["z", "x", *(f"args[{i}]" for i in range(count - 2))]
+    names += [named.get(id(t), f"tensor {i} that it closes over") for i, t in enumerate(leaves)]
 
     def off(i: int) -> float:
         def moved(t: Tensor) -> Sequence[Tensor]:

@@ -158,6 +158,12 @@ def test_a_detach_in_a_relu_cell_of_float32_is_found():
     assert "gradient" in nc.diagnose(nc.DEQ(cell, nc.Anderson()), random(6, 1024).float()).complaints
 
 
+def test_a_detach_of_one_of_two_args_is_found():
+    layer = nc.DEQ(lambda z, x, a, b: torch.tanh(0.5 * z + x + a.detach() + b), nc.Anderson())
+    found = nc.diagnose(layer, X, args=(random(6, 4), random(6, 4))).findings["gradient"]
+    assert "derivative by args[0] is up to" in found["says"], found
+
+
 def test_a_detach_in_a_cell_with_a_state_of_several_tensors_is_found():
     cell = Net(lambda net, z, x: (torch.tanh(0.5 * z[1] + x), torch.tanh(net.w.detach() * z[0])), w=random(4) / 4)
     cell.w = nn.Parameter(cell.w)
