@@ -38,7 +38,7 @@ help:
 setup: $(STAMP)
 
 comma := ,
-EXTRAS := companion,notebooks,book,cluster,dev
+EXTRAS := companion,notebooks,docs,cluster,dev
 CONSTRAINTS = $(if $(LATEST),,$(addprefix -c ,$(wildcard constraints.txt)))
 $(STAMP): pyproject.toml $(wildcard constraints.txt)
 	@command -v "$$PYTHON" >/dev/null 2>&1 || { \

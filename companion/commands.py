@@ -34,8 +34,8 @@ def certify_statements(
 def numbers(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 where a number differs.")] = False,
 ) -> None:
-    """Write the numbers of the tracked runs into README.md and book/*.md, between the marks that name them."""
-    from companion.book_tables import numbers as measured
+    """Write the numbers of the tracked runs into README.md and docs/*.md, between the marks that name them."""
+    from companion.docs_tables import numbers as measured
     from nclib.publish.numbers import fill_pages
 
     changed = fill_pages(measured(), write=not check)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from companion.book_tables import numbers
+from companion.docs_tables import numbers
 from nclib.publish.notebooks import select
 from nclib.publish.numbers import fill_pages
 from nclib.reproduce.reproduce import reproduce

@@ -16,12 +16,12 @@ from nclib.system import paths, provenance
 
 # page, its heading, the heading (or the first words) before which the part ends, and the heading in the report
 PARTS = (
-    ("book/collapse.md", "# Does a DEQ collapse better?", "## Protocol 2", "Question and answer"),
-    ("book/protocol.md", "## The question", "**Estimates**", "Protocol"),
-    ("book/collapse.md", "## Protocol 2", "## Every metric", "Results"),
-    ("book/findings.md", "## Sun & Shi: the theory", "## Sun & Shi: the printed numbers", "Theory"),
+    ("docs/collapse.md", "# Does a DEQ collapse better?", "## Protocol 2", "Question and answer"),
+    ("docs/protocol.md", "## The question", "**Estimates**", "Protocol"),
+    ("docs/collapse.md", "## Protocol 2", "## Every metric", "Results"),
+    ("docs/findings.md", "## Sun & Shi: the theory", "## Sun & Shi: the printed numbers", "Theory"),
     ("README.md", "## Limits", "## Measure my network", "Limits"),
-    ("book/checklists.md", "# Checklists", None, "Appendix: checklists"),
+    ("docs/checklists.md", "# Checklists", None, "Appendix: checklists"),
 )
 FRESH, FIRST = "`results/reference/protocol-2`", "`results/reference/cifar10-full`"
 RUNS = {"collapse-full": f"fresh seeds {FRESH}, all others {FIRST}", "replication-sensitivity": FRESH}  # by name

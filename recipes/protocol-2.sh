@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs of protocol 2 (book/protocol.md), made by a frozen clone with an environment of its own.
+# The runs of protocol 2 (docs/protocol.md), made by a frozen clone with an environment of its own.
 #
 #   recipes/protocol-2.sh FOLDER IMAGES    build clone and environment where missing, import finished runs, go on
 #   recipes/protocol-2.sh collect FOLDER   copy finished runs to results/sealed/, to be committed
@@ -10,7 +10,6 @@
 # IMAGES is a folder train/<class>/…, test/<class>/…; FOLDER lies outside this clone. PYTHON names another interpreter.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-page=nclib/papers/neural_collapse/replication.py
 
 signal() { # signal, folder
     while read -r pid; do kill "-$1" -- "-$pid" 2>/dev/null || true; done <"$2/pids"
@@ -31,7 +30,7 @@ images=$(cd "${2:?IMAGES}" && pwd)
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 if [ ! -d "$folder/clone" ]; then
-    commit=$(git -C "$here" log --diff-filter=A --format=%H -1 -- "$page")
+    commit=41ef149ee11d1e506ed4935bfbf90889a8d40ee3 # the one that added the page and its analysis
     git clone --quiet --no-hardlinks "$here" "$folder/clone"
     git -C "$folder/clone" checkout --quiet "$commit"
 fi

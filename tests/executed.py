@@ -13,7 +13,7 @@ from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in build.NEEDED),
-    reason='the web site is made by Sphinx: pip install ".[book]"',
+    reason='the web site is made by Sphinx: pip install ".[docs]"',
 )
 
 

@@ -40,7 +40,7 @@ def test_conda_gives_python_and_pip_the_pinned_packages():
 def test_the_version_is_the_same_wherever_it_stands():
     told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
     told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
-    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "book/changelog.md").read_text(), re.MULTILINE)[1]}
+    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "docs/changelog.md").read_text(), re.MULTILINE)[1]}
     assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
 
 
@@ -71,7 +71,7 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     told = re.compile(r"""pip install[^`\n]*[\s"']nclib(?![\w-]|\.[\w{])""")
     assert told.search('type: pip install "nclib[cluster]"') and not told.search('pip install ".[cluster]"')
     files = [ROOT / "README.md", ROOT / "Makefile"]
-    places = ("nclib", "book", "notebooks", "recipes", "tests")
+    places = ("nclib", "docs", "notebooks", "recipes", "tests")
     files += [file for place in places for file in (ROOT / place).rglob("*.*")]
     texts = {file: file.read_text() for file in files if file.suffix in (".py", ".md", ".ipynb", ".yml", "")}
     assert len(texts) > 250 and [file.name for file in texts if told.search(texts[file])] == ["test_environment.py"]
@@ -93,7 +93,7 @@ def test_clean_keeps_results_and_data(tmp_path):
 
 
 @pytest.mark.usefixtures("reference")
-@pytest.mark.parametrize("page", ["README.md", "book/library.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/library.md"])
 def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     for block in _python(page):
@@ -101,7 +101,7 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     shown = {
         "README.md": [r"nc1_trace_ratio +\d+\.\d+ +\d+\.\d+\n", r"(?s)(32 converged, 0 max_steps, 0 diverged.*){2}"],
-        "book/library.md": [
+        "docs/library.md": [
             r"seed +value\n0 +0 +0\.\d",
             r"tensor\(True\)",
             r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)",
@@ -112,7 +112,7 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
 
 def test_the_python_of_the_page_on_own_cells_runs(tmp_path, monkeypatch):
     """On few images, in one epoch."""
-    cell, *blocks = _python("book/own_cell.md")
+    cell, *blocks = _python("docs/own_cell.md")
     (tmp_path / "my_cells.py").write_text(textwrap.dedent(cell))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -128,7 +128,7 @@ def test_the_python_of_the_page_on_own_cells_runs(tmp_path, monkeypatch):
 
 
 def test_the_job_array_of_the_page_on_scale_trains_one_run_a_job(monkeypatch):
-    (study,) = re.findall(r"```\n(# study\.py.*?)```", (ROOT / "book/scale.md").read_text(encoding="utf-8"), re.DOTALL)
+    (study,) = re.findall(r"```\n(# study\.py.*?)```", (ROOT / "docs/scale.md").read_text(encoding="utf-8"), re.DOTALL)
     asked = []
     monkeypatch.setattr(nclib, "ensure_runs", asked.append, raising=False)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from companion import book_tables as measured
+from companion import docs_tables as measured
 from companion import certify
 from companion.neural_collapse.proofs import STATEMENTS
 from nclib.publish import notebooks
@@ -14,7 +14,7 @@ from nclib.system import paths, words
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOKS = [notebooks.title(notebooks.read_cells(notebooks.source(name))) for name in notebooks.available()]
 MOST = {"words": 900, "numerals": 40, "words before the picture": 150, "words before the first command": 150}
 MOST_OF_BOOK = 13000
@@ -82,14 +82,14 @@ def _statements(text):
 
 
 def test_the_legend_has_every_word_and_every_scale():
-    legend = (ROOT / "book/reading.md").read_text(encoding="utf-8")
+    legend = (ROOT / "docs/reading.md").read_text(encoding="utf-8")
     said = re.findall(r"^\| ([^|]+) \|", legend.partition("## Terms")[0], re.MULTILINE)
     named = {word.removesuffix(" …").strip() for cell in said for word in cell.split(",")}
     assert {*words.STATEMENTS, *words.EXPERIMENTS, *words.SCALES} <= named
 
 
 def test_every_certificate_that_a_page_names_exists():
-    corrections = (ROOT / "book/corrections.md").read_text(encoding="utf-8")
+    corrections = (ROOT / "docs/corrections.md").read_text(encoding="utf-8")
     named = {word for part in re.findall(r"`([a-z0-9_ ]+)`", corrections) for word in part.split() if "_" in word}
     assert len(named) > 30 and named <= {*certify.ids(), "theory_layer_peeled"}
 
@@ -106,7 +106,7 @@ def test_links_lead_somewhere_and_no_heading_skips_a_level(page):
 
 
 def test_each_answer_of_the_checklists_leads_to_a_page_or_a_heading():
-    page = ROOT / "book/checklists.md"
+    page = ROOT / "docs/checklists.md"
     rows = re.findall(r"^\| \d+\w? \|.*\| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) == 53 and [row for row in rows if "](" not in row] == []
     for file, anchor in set(re.findall(r"\]\(([^)#]*)#?(.*?)\)", " ".join(rows))):

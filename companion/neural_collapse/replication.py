@@ -1,6 +1,6 @@
 """Protocol 2: does the DEQ collapse better at R = 100? Its runs, its population and its one analysis.
 
-The rules are those of book/protocol.md, which was committed with this code before the first run. The runs were made by
+The rules are those of docs/protocol.md, which was committed with this code before the first run. The runs were made by
 a clone of that commit (recipes/protocol-2.sh) and lay apart from all others until the analysis had been made.
 """
 

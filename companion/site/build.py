@@ -82,7 +82,7 @@ def _make(pages: list[Page], aside: Path, draft: bool, echo: Callable[[str], Non
 
 def _run_sphinx(aside: Path, echo: Callable[[str], None]) -> None:
     # -P and the folder it starts in: a sphinx.py of the folder one stands in is not run
-    command = [sys.executable, "-P", "-m", "sphinx", "-j", "auto", *OPTIONS, "-c", str(paths.root() / "book")]
+    command = [sys.executable, "-P", "-m", "sphinx", "-j", "auto", *OPTIONS, "-c", str(paths.root() / "docs")]
     command += ["-b", "html", "-d", str(aside / "doctrees"), str(aside / "sources"), str(aside / "html")]
     own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=own, cwd=aside)
@@ -98,7 +98,7 @@ def _digest(pages: list[Page], draft: bool) -> str:
     found = hashlib.sha256(repr((draft, [(page.name, page.said) for page in pages])).encode())
     code = [provenance.folder(package) for package in ("nclib", *provenance.packages())]
     files = [file for folder in code for file in folder.rglob("*.py")]
-    files += [*(paths.root() / "book").rglob("*.*"), *paths.reference().glob("*/*.*"), paths.notebooks() / "nano.py"]
+    files += [*(paths.root() / "docs").rglob("*.*"), *paths.reference().glob("*/*.*"), paths.notebooks() / "nano.py"]
     for file in [page.file for page in pages] + [page.figure for page in pages if page.figure] + sorted(files):
         found.update(file.name.encode() + file.read_bytes())
     return found.hexdigest()

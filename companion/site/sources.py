@@ -17,8 +17,8 @@ from nclib.publish import notebooks
 from nclib.system import paths
 
 COURSE = "walkthrough"
-RESULTS = ("book/collapse", "explore", "book/findings", "book/corrections")
-RESULTS += ("book/reading", "book/protocol", "book/checklists")
+RESULTS = ("docs/collapse", "explore", "docs/findings", "docs/corrections")
+RESULTS += ("docs/reading", "docs/protocol", "docs/checklists")
 """Pages that stand above the notebooks in the list at the side; the others stand below them."""
 
 
@@ -76,8 +76,8 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     ----------
     more : pages that are there already, such as the reference.
     """
-    book = paths.root() / "book"
-    shutil.copytree(book, folder / "book", ignore=shutil.ignore_patterns("index.md", "_*", "conf.py"))
+    book = paths.root() / "docs"
+    shutil.copytree(book, folder / "docs", ignore=shutil.ignore_patterns("index.md", "_*", "conf.py"))
     for kind in ("figures", "bench"):
         shutil.copytree(paths.reference() / kind, folder / "results/reference" / kind)
     for page in pages:
@@ -85,9 +85,9 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
         if page.figure:
             _thumbnail(page.figure, folder / f"thumbnails/{page.name}.png")
     text = (book / "index.md").read_text("utf-8")
-    text = re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath('book/' + link[1])})", text)
+    text = re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath('docs/' + link[1])})", text)
     shutil.copy(paths.notebooks() / "nano.py", folder / "notebooks")
-    notes = [f"book/{note.stem}" for note in sorted((folder / "book").glob("*.md"))]
+    notes = [f"docs/{note.stem}" for note in sorted((folder / "docs").glob("*.md"))]
     _write(folder / "index.md", "\n\n".join([text, *front(pages, [*more, *notes])]))
 
 

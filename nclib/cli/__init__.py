@@ -26,5 +26,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "nclib").split(".")[0] in ("nclib", "companion"):
             raise
-        print(f"error: nclib needs {error.name}, which is not installed; {install('companion,book')}", file=sys.stderr)
+        print(f"error: nclib needs {error.name}, which is not installed; {install('companion,docs')}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -77,13 +77,13 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
 
 
 def fill_pages(values: Mapping[str, str], write: bool = True) -> list[str]:
-    """Fill README.md and book/*.md; "book/collapse.md: NAME" for each span that had another content.
+    """Fill README.md and docs/*.md; "docs/collapse.md: NAME" for each span that had another content.
 
     With ``write=False`` the pages stay as they are. Where one of them has a wrong span, none is written.
     """
     root = paths.root()
     filled, changed = {}, []
-    for page in (root / "README.md", *sorted((root / "book").glob("*.md"))):
+    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
         name = page.relative_to(root).as_posix()
         filled[page], names = fill(page.read_text(encoding="utf-8"), values, name)
         changed += [f"{name}: {each}" for each in names]

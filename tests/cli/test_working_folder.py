@@ -39,7 +39,7 @@ def folder(tmp_path):
     folder.mkdir()
     for package in ("nclib", "companion"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("notebooks", "book", "results/reference", "data", "pyproject.toml"):
+    for name in ("notebooks", "docs", "results/reference", "data", "pyproject.toml"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to(ROOT / name)
     note = f"import os; os.close(os.open({str(tmp_path / 'executed')!r} + __name__, os.O_CREAT))\n"

@@ -6,7 +6,7 @@ import tomllib
 from nclib.system import paths
 
 ROOT = paths.root()
-PAGE = (ROOT / "book/trust.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
 
 
 def test_every_test_that_the_page_names_exists():

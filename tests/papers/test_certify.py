@@ -151,7 +151,7 @@ def test_only_the_standard_library_is_needed():
 
 
 def test_the_letter_names_certificates_and_is_not_sent():
-    letter = (PAPERS.parent / "book/letter.md").read_text(encoding="utf-8")
+    letter = (PAPERS.parent / "docs/letter.md").read_text(encoding="utf-8")
     named = {name for command in re.findall(r"`nclib certify ([^`]+)`", letter) for name in command.split()}
     assert named <= set(certify.ids()) and set(FIRST) <= named
     assert "Not sent: needs a person" in letter

@@ -29,7 +29,7 @@ def test_parts_keep_their_numbers_and_their_links_lead_to_files():
 def test_every_table_picture_and_number_names_its_collection():
     text = "\n".join(pdf.part(*each) for each in pdf.PARTS)
     assert len(re.findall(r"Runs: .*`results/reference/protocol-2`", text)) == len(pdf.RUNS) == 3
-    book = (pdf.paths.root() / "book/collapse.md").read_text("utf-8")
+    book = (pdf.paths.root() / "docs/collapse.md").read_text("utf-8")
     spans = [(span[2].removesuffix("-ci").rpartition("-")[2], span) for span in SPAN.finditer(book) if span[1] == "n"]
     first = {group for group, span in spans if pdf._with_runs(span).endswith("†")}
     assert first & set(GROUPS) == {"r10", "balanced", "four"} and {*FRESH} <= {group for group, _ in spans}

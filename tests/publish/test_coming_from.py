@@ -13,7 +13,7 @@ PAGES = ("coming_from_torchdeq", "coming_from_neural_collapse")
 
 
 def text_of(page):
-    return (paths.root() / f"book/{page}.md").read_text(encoding="utf-8")
+    return (paths.root() / f"docs/{page}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)

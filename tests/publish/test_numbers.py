@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from companion import book_tables as measured
+from companion import docs_tables as measured
 from nclib.cli import app
 from nclib.publish.numbers import SpanError, fill
 
