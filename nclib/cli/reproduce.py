@@ -41,7 +41,7 @@ def reproduce(
             with other_parameters.results_with(other_parameters.folder_name(summary.parameters)):
                 report(profile)
         except ModuleNotFoundError as error:  # notebooks do without it
-            typer.echo(f"no web site: {error.name} is not installed; {install("docs")}")
+            typer.echo(f"no web site: {error.name} is not installed; {install('docs')}")
     raise typer.Exit(0 if complete else 1)
 
 
