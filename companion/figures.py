@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from companion.docs_tables import numbers
+from companion.neural_collapse import front_figures
 from nclib.publish.notebooks import select
 from nclib.publish.numbers import fill_pages
 from nclib.reproduce.reproduce import reproduce
@@ -30,9 +31,12 @@ def draw() -> None:
         drawn = [reproduce(names, train="never"), reproduce(["collapse", *LARGE], "full", [CIFAR10], train="finished")]
     if not {row.status for summary in drawn for row in summary.rows} <= {"executed", "unchanged"}:
         raise SystemExit("not every notebook could be drawn; nothing was copied")
+    front_figures.save(aside)
     _copy(aside / "quick", "quick")
     (large,) = (aside / "full/with").iterdir()
     _copy(large, "full")
+    for picture in aside.glob("*.png"):
+        _save_in_few_colours(picture, paths.reference() / "figures" / picture.name)
     fill_pages(numbers(), write=True)
 
 
@@ -41,11 +45,16 @@ def _copy(results: Path, profile: str) -> None:
     for target in paths.reference().glob(f"[ft]*s/*-{profile}.*"):
         new = results / target.parent.name / "neural_collapse" / target.name.replace(f"-{profile}.", ".")
         if target.suffix == ".png":
-            with Image.open(new) as image:  # 256 colours take a third of the bytes; a pixel is off by a few of 255
-                few = image.convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-            few.save(target)
+            _save_in_few_colours(new, target)
         else:
             shutil.copy(new, target)
+
+
+def _save_in_few_colours(picture: Path, target: Path) -> None:
+    """256 colours take a third of the bytes; a pixel is off by a few of 255."""
+    with Image.open(picture) as image:
+        few = image.convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(target)
 
 
 if __name__ == "__main__":

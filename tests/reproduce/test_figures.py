@@ -30,6 +30,9 @@ def drawn(project, monkeypatch):
 
     monkeypatch.setattr(figures, "reproduce", reproduce)
     monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig1"])
+    monkeypatch.setattr(
+        figures.front_figures, "save", lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png")
+    )
     monkeypatch.setattr(figures, "numbers", dict)
     monkeypatch.setattr(figures, "fill_pages", lambda numbers, write: asked.append("pages"))
     return asked, status, tracked
@@ -39,6 +42,7 @@ def test_pictures_and_tables_are_copied_without_training_and_the_pages_filled(dr
     figures.draw()
     assert drawn[0] == [("quick", "never"), ("full", "finished"), "pages"]
     assert all(file.stat().st_size for file in drawn[2])
+    assert (paths.reference() / "figures/hero.png").stat().st_size
     with Image.open(paths.reference() / "figures/fig3-full.png") as image:
         assert image.mode == "P"
 
@@ -49,3 +53,4 @@ def test_nothing_is_copied_where_a_notebook_is_not_there(drawn, status):
     with pytest.raises(SystemExit, match="nothing was copied"):
         figures.draw()
     assert not any(file.stat().st_size for file in drawn[2])
+    assert not (paths.reference() / "figures/hero.png").exists()
