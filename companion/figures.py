@@ -1,43 +1,120 @@
-"""``make figures``: the pictures and tables that README and the book show, drawn anew from the tracked runs.
+"""``make figures``: the pictures and tables that README, docs and notebooks show, plotted anew from the tracked runs.
 
-Nothing is trained. They are drawn aside, in ``build/figures``, and copied to ``results/reference/`` when all are there.
+Nothing is trained. They are plotted aside, in ``build/figures``, and copied when all are there: to
+``results/reference/``, and small ones, for the first cells of notebooks, to ``notebooks/<paper>/images/``.
+
+``python -m companion.figures NAME …`` renders the small pictures of these notebooks alone.
 """
 
 import os
 import shutil
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from companion.docs_tables import numbers
 from companion.neural_collapse import front_figures
-from nclib.publish.notebooks import select
+from nclib.publish.notebooks import images, select
 from nclib.publish.numbers import fill_pages
 from nclib.reproduce.reproduce import reproduce
 from nclib.system import paths
 from nclib.system.processes import environment_restored
 
-LARGE = ("fig2", "fig3", "fig4", "fig5")
+LARGE = ("collapse", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table3", "table4")
+"""Notebooks of the main paper whose pictures show CIFAR-10; those of the others show digits, or nothing trained."""
 CIFAR10 = "dataset=folder:cifar10-jpeg@ef1101d4a992"
+WIDEST = 850
+"""Width of a small picture in pixels."""
 
 
 def draw() -> None:
-    """Draw, copy, and write the numbers into the pages. Raises SystemExit where a notebook cannot be drawn."""
-    aside = paths.root() / "build/figures"
+    """Plot, copy, and write the numbers into the pages. Raises SystemExit where a notebook cannot be plotted."""
+    names = [name for name in select(["neural_collapse"]) if not name.endswith("/your_own_cell")]
+    large, quick = _plot(names, _shown_large(names))
+    front_figures.save(_aside())
+    _copy(quick, "quick")
+    _copy(large, "full")
+    for picture in _aside().glob("*.png"):
+        _save_in_few_colours(picture, paths.reference() / "figures" / picture.name)
+    small_pictures(names, [large, quick])
+    fill_pages(numbers(), write=True)
+
+
+def draw_small(names: Iterable[str]) -> None:
+    """Plot these notebooks, and write the small pictures that their first cells link to.
+
+    Parameters
+    ----------
+    names : "paper/notebook"; a bare name is the main paper's, a paper's name is all of its notebooks.
+    """
+    chosen = select(names)
+    large = _shown_large(chosen)
+    small_pictures(chosen, _plot([name for name in chosen if name not in large], large))
+
+
+def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
+    """Write the small pictures that notebooks link to, from the figures that they have saved.
+
+    The link decides which figure it is: ``![what it shows](images/fig3_centred.png)`` in a notebook of the folder
+    ``neural_collapse`` is the figure that a notebook saved as "neural_collapse/fig3_centred".
+
+    Parameters
+    ----------
+    names : "paper/notebook"
+    results : folders of results, of which the first with the figure is taken.
+
+    Returns
+    -------
+    The pictures, ``notebooks/<paper>/images/<figure>.png``. Raises SystemExit where no folder has one.
+
+    Examples
+    --------
+    After ``nclib reproduce kernel_equivalence`` (any profile), with the links in the first cells::
+
+        figures.small_pictures(select(["kernel_equivalence"]), [paths.results("quick")])
+
+    ``python -m companion.figures kernel_equivalence`` does both, aside.
+    """
+    written = []
+    for notebook, target in [(name, image) for name in names for image in images(name)]:
+        figure = Path("figures", notebook).with_name(target.name)
+        found = next((folder / figure for folder in results if (folder / figure).is_file()), None)
+        if found is None:
+            raise SystemExit(f"{notebook} links to images/{target.name}, but saved no figure of that name")
+        target.parent.mkdir(exist_ok=True)
+        with Image.open(found) as image:
+            small = image.convert("RGB")
+        small.thumbnail((WIDEST, 2 * WIDEST), Image.Resampling.LANCZOS)
+        few = small.quantize(64, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(target, optimize=True)
+        written.append(target)
+    return written
+
+
+def _shown_large(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in {f"neural_collapse/{each}" for each in LARGE}]
+
+
+def _plot(quick: Sequence[str], large: Sequence[str]) -> tuple[Path, Path]:
+    """Plot notebooks from tracked runs, of digits and of CIFAR-10; the folders of results, that of CIFAR-10 first."""
+    aside = _aside()
     shutil.rmtree(aside, ignore_errors=True)
+    plotted = []
     with environment_restored(["NCLIB_RESULTS"]):
         os.environ["NCLIB_RESULTS"] = str(aside)
-        names = [name for name in select(["neural_collapse"]) if not name.endswith("/your_own_cell")]
-        drawn = [reproduce(names, train="never"), reproduce(["collapse", *LARGE], "full", [CIFAR10], train="finished")]
-    if not {row.status for summary in drawn for row in summary.rows} <= {"executed", "unchanged"}:
-        raise SystemExit("not every notebook could be drawn; nothing was copied")
-    front_figures.save(aside)
-    _copy(aside / "quick", "quick")
-    (large,) = (aside / "full/with").iterdir()
-    _copy(large, "full")
-    for picture in aside.glob("*.png"):
-        _save_in_few_colours(picture, paths.reference() / "figures" / picture.name)
-    fill_pages(numbers(), write=True)
+        if quick:
+            plotted.append(reproduce(quick, train="never"))
+        if large:
+            plotted.append(reproduce(large, "full", [CIFAR10], train="finished"))
+    if not {row.status for summary in plotted for row in summary.rows} <= {"executed", "unchanged"}:
+        raise SystemExit("not every notebook could be plotted; nothing was copied")
+    return next(aside.glob("full/with/*"), aside / "full"), aside / "quick"
+
+
+def _aside() -> Path:
+    return paths.root() / "build/figures"
 
 
 def _copy(results: Path, profile: str) -> None:
@@ -58,4 +135,4 @@ def _save_in_few_colours(picture: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    draw_small(sys.argv[1:]) if sys.argv[1:] else draw()

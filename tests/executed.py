@@ -1,5 +1,6 @@
 """Executed notebooks with their figures and tables, as `nclib reproduce` leaves them."""
 
+import base64
 import importlib.util
 import json
 
@@ -63,7 +64,9 @@ def fill(profile="smoke"):
     write_notebook(
         "neural_collapse/fig3",
         [
-            cell("markdown", "# Figure 3 · Does it collapse?\n\nA zygomorphic claim."),
+            cell(
+                "markdown", "# Figure 3 · Does it collapse?\n\nA zygomorphic claim.\n\n![Its picture](images/fig3.png)"
+            ),
             cell("code", parameters, ["parameters"]),
             cell("code", 'profile = "smoke"', ["injected-parameters"]),
             cell("markdown", f"## What is measured\n\n{FORMULAS}"),
@@ -71,6 +74,9 @@ def fill(profile="smoke"):
             cell("markdown", "Next: `fig4` for more, `table9` one day."),
         ],
     )
+    picture = paths.results(profile) / "notebooks/neural_collapse/images/fig3.png"
+    picture.parent.mkdir()
+    picture.write_bytes(base64.b64decode(PICTURE))
     write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4's twin · And now?"), cell("code", "1 + 1")])
     fig, _ = plt.subplots(figsize=(2, 1))
     data = pd.DataFrame({"epoch": [1, 2], "value": [0.5, 0.25]})

@@ -47,6 +47,16 @@ def write_notebook(name: str, *cells: str, parameters: str | None = PARAMETERS) 
     return path
 
 
+def link_picture(name: str, picture: str) -> Path:
+    """Begin a notebook with a text that links to a picture; where that belongs."""
+    path = paths.notebooks() / f"{name}.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    text = f"# A title\n\n![a picture](images/{picture}.png)"
+    notebook["cells"].insert(0, {"cell_type": "markdown", "id": "first", "metadata": {}, "source": text})
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    return path.parent / "images" / f"{picture}.png"
+
+
 class Bench:
     """Counts trainings and executions, both done here and in no time."""
 

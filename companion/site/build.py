@@ -99,6 +99,7 @@ def _digest(pages: list[Page], draft: bool) -> str:
     code = [provenance.folder(package) for package in ("nclib", *provenance.packages())]
     files = [file for folder in code for file in folder.rglob("*.py")]
     files += [*(paths.root() / "docs").rglob("*.*"), *paths.reference().glob("*/*.*"), paths.notebooks() / "nano.py"]
+    files += {image for page in pages for image in page.images}
     for file in [page.file for page in pages] + [page.figure for page in pages if page.figure] + sorted(files):
         found.update(file.name.encode() + file.read_bytes())
     return found.hexdigest()

@@ -40,6 +40,11 @@ class Page(NamedTuple):
         return self.results / "notebooks" / f"{self.name}.ipynb"
 
     @property
+    def images(self) -> list[Path]:
+        """Pictures beside the executed notebook, for its text and for that of others in its folder."""
+        return sorted(self.file.parent.glob("images/*.png"))
+
+    @property
     def docname(self) -> str:
         return f"notebooks/{self.name}"
 
@@ -81,7 +86,10 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     for kind in ("figures", "bench"):
         shutil.copytree(paths.reference() / kind, folder / "results/reference" / kind)
     for page in pages:
-        _write(folder / f"{page.docname}.ipynb", json.dumps(shown(page)))
+        target = folder / f"{page.docname}.ipynb"
+        _write(target, json.dumps(shown(page)))
+        if page.images:
+            shutil.copytree(page.file.parent / "images", target.parent / "images", dirs_exist_ok=True)
         if page.figure:
             _thumbnail(page.figure, folder / f"thumbnails/{page.name}.png")
     text = (book / "index.md").read_text("utf-8")

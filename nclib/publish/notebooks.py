@@ -16,6 +16,8 @@ from nclib.system import paths
 PARTS = dict(told("PARTS"))
 """Folders of notebooks in reading order, and their headings; other folders follow under their own names."""
 
+_IMAGE = re.compile(r"\]\((images/[\w-]+\.png)\)")
+
 _SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
 
 
@@ -83,6 +85,13 @@ def read_cells(path: Path) -> list[dict[str, Any]]:
 def text_of(cell: Mapping[str, Any]) -> str:
     """The source of a cell, which the format stores as a text or as a list of lines."""
     return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+
+
+def images(name: str) -> list[Path]:
+    """The pictures that the text of a notebook links to as ``images/<picture>.png``; they are tracked beside it."""
+    texts = [text_of(cell) for cell in read_cells(source(name)) if cell["cell_type"] == "markdown"]
+    links = dict.fromkeys(link for text in texts for link in _IMAGE.findall(text))
+    return [source(name).parent / link for link in links]
 
 
 def executed(name: str, profile: str) -> Path:

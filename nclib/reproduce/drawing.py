@@ -18,7 +18,7 @@ from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.reference import finished
 from nclib.engine.store import default_store
 from nclib.publish.claims import SUMMARY
-from nclib.publish.notebooks import executed, read_cells, source, text_of
+from nclib.publish.notebooks import executed, images, read_cells, source, text_of
 from nclib.reproduce.execute import end_all, execute
 from nclib.system import paths, provenance
 from nclib.system.files import json_bytes, sha256, write_atomic
@@ -151,10 +151,11 @@ def _without_runs(task: Task, failed: Mapping[str, str]) -> Row | None:
 
 
 def made_from(task: Task, profile: str, code: str) -> str:
-    """Digest of all that the results of a notebook depend on: its cells, its parameters, its runs, the code and, for
-    `SUMMARY`, the tables of the notebooks it sums up."""
+    """Digest of all that the results of a notebook depend on: its cells and the pictures in them, its parameters, its
+    runs, the code and, for `SUMMARY`, the tables of the notebooks it sums up."""
     store, runs = default_store(), [*task.needed, *finished(task.optional)]
     cells = [text_of(cell) for cell in read_cells(source(task.name))]
+    cells += [_digest(image) for image in images(task.name)]
     values = {name: value for name, value in task.values.items() if name != "train"}
     tables = {}
     if task.name == SUMMARY:

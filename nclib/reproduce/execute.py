@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nclib.publish import artefacts
-from nclib.publish.notebooks import executed, source
+from nclib.publish.notebooks import executed, images, source
 from nclib.system import paths, plugins, processes, provenance
 from nclib.system.files import sha256, write_atomic
 from nclib.system.terminal import short
@@ -110,8 +110,18 @@ def run_cells(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, 
     if error:
         return error, {}
     failed.unlink()
-    found = artefacts.WRITTEN | {target: sha256(content)}
+    found = artefacts.WRITTEN | {target: sha256(content)} | _copy_images(name, target.parent)
     return "", {path.relative_to(paths.results(profile)).as_posix(): digest for path, digest in found.items()}
+
+
+def _copy_images(name: str, folder: Path) -> dict[Path, str]:
+    """Put the pictures that a notebook links to beside its executed copy; their digests."""
+    copied = {}
+    for image in images(name):
+        if image.is_file():
+            content = image.read_bytes()
+            copied[write_atomic(folder / "images" / image.name, content)] = sha256(content)
+    return copied
 
 
 def _engine() -> str:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from reproduction import DRAW, figure, write_notebook
+from reproduction import DRAW, figure, link_picture, write_notebook
 
 from nclib.engine import experiments
 from nclib.publish import notebooks
@@ -47,6 +47,19 @@ def test_outputs_are_kept_in_order_and_a_later_cell_may_replace_one(project, mon
     assert (with_seven / f"tables/{name}.csv").is_file()
     stamp = json.loads((with_seven / f"notebooks/{name}.json").read_text(encoding="utf-8"))
     assert {Path(file).suffix for file in stamp["files"]} == {".csv", ".md", ".json", ".ipynb"}
+
+
+def test_pictures_that_its_text_links_to_lie_beside_the_executed_copy(project, monkeypatch):
+    name = "neural_collapse/fig9"
+    write_notebook(name, DRAW.format(name=name))
+    picture = link_picture(name, "fig9")
+    picture.parent.mkdir()
+    monkeypatch.setattr(experiments, "known", dict)
+    for content in (b"first", b"second"):
+        picture.write_bytes(content)
+        statuses = [reproduce.reproduce([name], "smoke", echo=lambda line: None).rows[0].status for _ in range(2)]
+        assert statuses == ["executed", "unchanged"]
+        assert notebooks.executed(name, "smoke").with_name("images").joinpath("fig9.png").read_bytes() == content
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import pytest
 from PIL import Image
+from reproduction import link_picture, write_notebook
 
 from companion import figures
 from nclib.reproduce.drawing import Row
@@ -29,7 +30,9 @@ def drawn(project, monkeypatch):
         return Summary({}, [Row("a/b", status[len(asked) - 1])])
 
     monkeypatch.setattr(figures, "reproduce", reproduce)
-    monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig1"])
+    write_notebook("neural_collapse/fig3", parameters=None)
+    link_picture("neural_collapse/fig3", "fig3")
+    monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig3"])
     monkeypatch.setattr(
         figures.front_figures, "save", lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png")
     )
@@ -43,8 +46,26 @@ def test_pictures_and_tables_are_copied_without_training_and_the_pages_filled(dr
     assert drawn[0] == [("quick", "never"), ("full", "finished"), "pages"]
     assert all(file.stat().st_size for file in drawn[2])
     assert (paths.reference() / "figures/hero.png").stat().st_size
-    with Image.open(paths.reference() / "figures/fig3-full.png") as image:
-        assert image.mode == "P"
+    for picture in (paths.reference() / "figures/fig3-full.png", paths.notebooks() / "neural_collapse/images/fig3.png"):
+        with Image.open(picture) as image:
+            assert image.mode == "P"
+
+
+def test_small_pictures_alone_are_those_of_the_largest_runs(drawn):
+    figures.draw_small(["fig3"])
+    assert drawn[0] == [("full", "finished")] and not drawn[2][0].stat().st_size
+    assert (paths.notebooks() / "neural_collapse/images/fig3.png").is_file()
+
+
+def test_a_small_picture_is_as_wide_as_a_page_and_a_link_needs_a_figure(drawn, tmp_path):
+    figure = tmp_path / "figures/neural_collapse/fig3.png"
+    figure.parent.mkdir(parents=True)
+    Image.new("RGBA", (2400, 900), "red").save(figure)
+    with Image.open(*figures.small_pictures(["neural_collapse/fig3"], [tmp_path])) as image:
+        assert image.size == (850, 319)
+    figure.unlink()
+    with pytest.raises(SystemExit, match="no figure of that name"):
+        figures.small_pictures(["neural_collapse/fig3"], [tmp_path])
 
 
 @pytest.mark.parametrize("status", ["failed", "not drawn"])
