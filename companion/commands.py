@@ -34,7 +34,7 @@ def certify_statements(
 def numbers(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 where a number differs.")] = False,
 ) -> None:
-    """Write the numbers of the tracked runs into README.md and docs/*.md, between the marks that name them."""
+    """Write the numbers of the tracked runs into docs/*.md, between the marks that name them."""
     from companion.docs_tables import numbers as measured
     from nclib.publish.numbers import fill_pages
 

@@ -28,7 +28,7 @@ _SPELT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def numbers() -> dict[str, str]:
-    """Every number and table of README and the book that comes from tracked runs, by name, for
+    """Every number and table of the pages of docs/ that comes from tracked runs, by name, for
     `nclib.publish.numbers.fill`. It takes half a minute."""
     return {
         **collapse_tables.numbers(),

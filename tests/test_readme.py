@@ -1,84 +1,161 @@
-"""README and book keep their budgets, their numbers are the tracked ones, and what they name and link is there."""
+"""README: its numbers are those of the tracked runs, its code prints what it shows, and its links lead somewhere.
 
+The second half holds the pages of docs/ to the runs in the same way.
+"""
+
+import contextlib
+import io
 import itertools
+import json
+import math
 import re
+from collections import Counter
 
+import pandas as pd
 import pytest
 
-from companion import docs_tables as measured
 from companion import certify
-from companion.neural_collapse.proofs import STATEMENTS
+from companion import docs_tables as measured
+from companion.neural_collapse import replication
+from companion.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
 from nclib.publish import notebooks
-from nclib.publish.numbers import SPAN, fill, fill_pages
+from nclib.publish.numbers import fill_pages
 from nclib.system import paths, words
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "notebooks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOTEBOOKS = [notebooks.title(notebooks.read_cells(notebooks.source(name))) for name in notebooks.available()]
-MOST = {"words": 900, "numerals": 40, "words before the picture": 150, "words before the first command": 150}
-MOST_OF_BOOK = 13000
-OWN_LENGTH = {"protocol", "checklists", "changelog"}  # count for no budget
-MOST_OF_PAGE = {"findings": 1800, "collapse": 1800, "scale": 1200, "core": 2000, "library": 1500, "corrections": 2000}
-MOST_OF_PAGE |= {"coming_from_torchdeq": 700, "coming_from_neural_collapse": 700}
+BULLETS = dict(re.findall(r"^- \*\*(.+?)\*\*(.+)$", README, re.MULTILINE))
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def prose(text):
-    """A page without tables and without the marks around generated numbers."""
-    return "\n".join(line for line in re.sub(r"<!--.*?-->", "", text).splitlines() if not line.startswith("|"))
+def bullet(start):
+    """The text of the bullet whose bold words begin so, these words included."""
+    (found,) = [f"{bold}{text}" for bold, text in BULLETS.items() if bold.startswith(start)]
+    return found
 
 
-def over_budget(text):
-    """What a front page has too much of. Numerals are counted outside code blocks and targets of links."""
-    text = prose(text)
-    plain = re.sub(r"\]\([^)]*\)", "]", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-    found = {
-        "words": len(text.split()),
-        "numerals": len(re.findall(r"\d+(?:[.,]\d+)*", plain)),
-        "words before the picture": len(text.partition("![")[0].split()),
-        "words before the first command": len(text.partition("```")[0].split()),
-    }
-    return {name: number for name, number in found.items() if number > MOST[name]}
+def pair(metric, group, digits=2):
+    """Mean values of both networks, "0.84 → 0.66"."""
+    values = compared(EVERY[metric], group).table
+    return f"{values['explicit'].mean():.{digits}f} → {values['deq'].mean():.{digits}f}"
 
 
-def own_words(page):
-    """Words of a page, which have a letter or a digit, a generated table or number counted as one."""
-    text = page.read_text(encoding="utf-8")
-    text = SPAN.sub(" x ", text)
-    return sum(any(map(str.isalnum, word)) for word in re.sub(r"<!--.*?-->", "", text).split())
+def ratio(metric, group):
+    """What the DEQ's value is of ResNet-18's, as a geometric mean."""
+    return math.exp(compared(EVERY[metric], group).interval.mean)
 
 
-def test_the_front_page_keeps_its_budget():
-    assert over_budget(README) == {}
+# --- what we found ------------------------------------------------------------------------------
 
 
-def test_the_book_keeps_its_budget():
-    pages = {page.stem: own_words(page) for page in PAGES[2:] if page.stem not in OWN_LENGTH}
-    assert sum(pages.values()) <= MOST_OF_BOOK
-    assert {name: pages[name] for name, most in MOST_OF_PAGE.items() if pages[name] > most} == {}
+def test_the_claim_at_100_to_1_has_its_verdict_and_its_numbers():
+    analysis = replication.found()
+    text = bullet("100 : 1")
+    assert f"the claim is {analysis.verdict}" in text
+    assert f"NC2 {pair('nc2c', 'fresh')} and NC3 {pair('nc3c', 'fresh')}" in text
+    assert f"{WORDS[len(replication.TENTHS)]} settings and {WORDS[len(analysis.seeds)]} new seeds" in text
+
+
+def test_the_other_class_sizes_have_their_numbers():
+    text = bullet("10 : 1")
+    assert f"NC2 is {pair('nc2c', 'r10')} at 10 : 1" in text
+    assert f"{pair('nc2c', 'balanced')} on balanced classes" in text
+    for metric in ("nc2c", "nc3c"):
+        assert not compared(EVERY[metric], "r10").interval.significant
+        assert compared(EVERY[metric], "balanced").interval.side == "higher"
+    assert compared(EVERY["nc2c"], "balanced").interval.n == 3 and "Three seeds each" in text
+
+
+def test_the_formulas_of_the_paper_and_the_norms_have_their_numbers():
+    less = {name: f"{100 * (1 - ratio(name, 'fresh')):.0f} % lower" for name in ("eq13", "eq14")}
+    assert f"{less['eq13']} in NC2 and {less['eq14']} in NC3" in bullet("The definition")
+    norms = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "fresh").table
+    text = bullet("The cause")
+    assert f"{norms['explicit'].mean():.1f} times as long as those of frequent classes in ResNet-18" in text
+    assert f"{norms['deq'].mean():.1f} times in the DEQ" in text
+
+
+def test_the_statements_are_counted_as_their_certificates_have_them():
+    results = certify.certify(list(certify.STATEMENTS))
+    assert all(result.ok for result in results)
+    counts = Counter(result.verdict.partition(" if ")[0] for result in results)
+    text = bullet("Theory")
+    assert f"{WORDS[counts['holds']].capitalize()} of the paper's {WORDS[len(results)]} statements" in text
+    assert f"{WORDS[counts['vacuous']]} is vacuous and {WORDS[counts['typo']]} is a misprint" in text
+    assert f"{WORDS[counts['false']].capitalize()} are false" in text
+    false = {result.id for result in results if result.verdict == "false"}
+    assert false == {key for key, (name, _) in certify.STATEMENTS.items() if f"({name})" in text}
+
+
+def test_what_speaks_against_the_claim_has_its_numbers():
+    text = bullet("What speaks against")
+    assert pair("trace", "fresh", 3) in text
+    assert "about twice as high" in text and 1.75 < ratio("loss", "fresh") < 2.25
+    adjusted = compared(EVERY["accadj"], "fresh").interval.mean
+    assert f"{-adjusted:.1f} percentage points lower" in text
+
+
+# --- commands, speed and the two other papers ------------------------------------------------------
+
+
+def test_the_cost_of_the_replication_is_that_of_its_runs():
+    runs = json.loads((paths.reference() / "protocol-2/runs.json").read_text(encoding="utf-8"))
+    seconds = Counter()
+    for run in runs.values():
+        sessions = [run["provenance"], *run["provenance"]["facts"].get("earlier_sessions", [])]
+        seconds[run["config"]["seed"]] += sum(session["cost"]["cpu_seconds"] for session in sessions)
+    hours = {seed: value / 3600 for seed, value in seconds.items()}
+    assert f"{round(sum(hours.values()), -1):.0f} core-hours for {WORDS[len(hours)]} seeds" in README
+    assert f"{min(hours.values()):.0f} a seed on a processor with AMX, {max(hours.values()):.0f} without" in README
+
+
+def test_the_line_on_speed_is_that_of_the_benchmark():
+    rows = pd.read_csv(paths.reference() / "bench/solver.csv")
+    rows = rows[rows["part"] == "time to 1e-3"].drop_duplicates("case").set_index("case")
+    assert rows["machine"].unique().tolist() == ["AMD EPYC, 2 cores"] and set(rows["threads"]) == {1}
+    small, large = (_milliseconds(rows.loc[case, "note"]) for case in ("B=128 C=128", "B=32 C=512"))
+    own, theirs = small["nclib Broyden"], small["torchdeq broyden, 20 pairs"]
+    assert f"our Broyden takes {own} ms and torchdeq's with the same memory {theirs} ms" in README
+    assert "the fastest solver of each takes {} and {} ms".format(*_fastest(small)) in README
+    ours, others = _fastest(large)
+    assert 0.95 < ours / others < 1.05 and "At 512 channels the fastest are equally fast" in README
+
+
+def _milliseconds(note):
+    return {name: int(value) for name, value in re.findall(r"([^,].*?) (\d+) ms(?:, |$)", note)}
+
+
+def _fastest(times):
+    """Of the solvers of nclib, and of those of torchdeq."""
+    return [min(value for name, value in times.items() if name.startswith(who)) for who in ("nclib", "torchdeq")]
+
+
+# --- code and links -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL))
+def test_the_code_prints_what_is_shown_below_it(block):
+    code, shown = block
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(code, {})
+    number = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
+    assert number.sub("#", said.getvalue()).split() == number.sub("#", shown).split()
+    printed = [float(value) for value in number.findall(said.getvalue())]
+    assert printed == pytest.approx([float(value) for value in number.findall(shown)], rel=0.1)
+
+
+def test_every_block_of_python_shows_its_output():
+    assert README.count("```python") == README.count("```text") == 2
+
+
+# --- the pages of docs/ -------------------------------------------------------------------------
 
 
 def test_every_number_of_runs_is_that_of_the_tracked_runs():
     assert fill_pages(measured.numbers(), write=False) == []
-    first = SPAN.search(README)
-    changed = README[: first.start(3)] + "−99 %" + README[first.end(3) :]
-    assert fill(changed, measured.numbers()) == (README, [first[2]])
-
-
-def test_the_statements_stand_under_the_verdicts_of_their_certificates():
-    rows = re.findall(r"^\| (holds|holds if [^|]+|false|vacuous|typo) \| (.+) \|$", README, re.MULTILINE)
-    said = {name: verdict for verdict, names in rows for name in _statements(names)}
-    shown = {result.id: result.verdict for result in certify.certify(list(STATEMENTS))}
-    assert said == {_statements(name)[0]: shown[key] for key, name in STATEMENTS.items()}
-
-
-def _statements(text):
-    """Names as `STATEMENTS` has them, from "Theorem 3.1, NC1–3 · Theorem 4.1, NC1"."""
-    found = []
-    for name, first, last in re.findall(r"((?:Lemma|Theorem|Remark|Proposition) \w\.\d)(?:, NC(\d)(?:–(\d))?)?", text):
-        parts = range(int(first), int(last or first) + 1) if first else [None]
-        found += [f"{name}, NC{part}" if part else name for part in parts]
-    return found
 
 
 def test_the_legend_has_every_word_and_every_scale():

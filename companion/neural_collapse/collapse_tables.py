@@ -118,8 +118,6 @@ def tables() -> dict[str, str]:
     """Markdown tables by name."""
     page = ("protocol 2: ResNet → DEQ", "R = 100, protocol 2", "R = 100, protocol 1", "R = 10, K_A = 3", "balanced")
     of_nc1 = [(name, percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
-    names = (*JUDGED[:-1], "cos", "cosc", "acc", "accadj", "minority")
-    front = [[EVERY[name].label, EVERY[name].claim or "–", _values(name), *changes(name)] for name in names]
     return {
         "collapse-changes": table(["", *page], [[ROWS[name].label, _values(name), *changes(name)] for name in ROWS]),
         "collapse-gate": _gate(),
@@ -127,7 +125,6 @@ def tables() -> dict[str, str]:
         "collapse-split": _split(),
         "collapse-parts": table(["", "DEQ / ResNet-18"], of_nc1),
         "collapse-accuracies": _accuracies(),
-        "readme-changes": table(["", "paper, imbalance: DEQ", *page], front),
     }
 
 

@@ -1,4 +1,4 @@
-"""What protocol 2 found, for README and the book: the words of its analysis, its estimates and its sensitivity."""
+"""What protocol 2 found, for the pages of docs/: the words of its analysis, its estimates and its sensitivity."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Numbers and tables in README and the book, between marks that name them.
+"""Numbers and tables in the pages of docs/, between marks that name them.
 
 A page holds ``<!--n:NAME-->−17 %<!--/n-->`` within a line, or ``<!--t:NAME-->`` and ``<!--/t-->`` on lines of their own
 around a table. `fill` writes what the runs give between the marks.
@@ -77,13 +77,13 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
 
 
 def fill_pages(values: Mapping[str, str], write: bool = True) -> list[str]:
-    """Fill README.md and docs/*.md; "docs/collapse.md: NAME" for each span that had another content.
+    """Fill docs/*.md; "docs/collapse.md: NAME" for each span that had another content.
 
     With ``write=False`` the pages stay as they are. Where one of them has a wrong span, none is written.
     """
     root = paths.root()
     filled, changed = {}, []
-    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+    for page in sorted((root / "docs").glob("*.md")):
         name = page.relative_to(root).as_posix()
         filled[page], names = fill(page.read_text(encoding="utf-8"), values, name)
         changed += [f"{name}: {each}" for each in names]

@@ -37,12 +37,13 @@ def test_a_wrong_mark_is_an_error(text, said):
 
 def test_the_command_checks_names_what_differs_and_writes(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "nclib"\n')
-    page = tmp_path / "README.md"
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs/page.md"
     page.write_text(PAGE.replace("17", "18"), encoding="utf-8")
     monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
     monkeypatch.setattr(measured, "numbers", lambda: VALUES)
     found = CliRunner().invoke(app.app, ["numbers", "--check"])
-    assert found.exit_code == 1 and "README.md: fall" in found.output
+    assert found.exit_code == 1 and "docs/page.md: fall" in found.output
     assert "18" in page.read_text(encoding="utf-8")
     assert CliRunner().invoke(app.app, ["numbers"]).exit_code == 0
     assert page.read_text(encoding="utf-8") == PAGE
