@@ -53,6 +53,8 @@ from .metrics import (
     nc3_self_duality as nc3_self_duality,
     nc4_ncc_mismatch as nc4_ncc_mismatch,
     nc_report as nc_report,
+    seli_distance as seli_distance,
+    seli_geometry as seli_geometry,
     simplex_etf as simplex_etf,
 )
 from .metrics.measuring import features as features, measure as measure

@@ -30,6 +30,8 @@ from .definitions import (
     paper_eq13_uncentred as paper_eq13_uncentred,
     paper_eq13_uncentred_printed_constant as paper_eq13_uncentred_printed_constant,
     paper_eq14_uncentred as paper_eq14_uncentred,
+    seli_distance as seli_distance,
+    seli_geometry as seli_geometry,
     simplex_etf as simplex_etf,
 )
 from .moments import (

@@ -4,6 +4,8 @@ A matrix of vectors that is not finite, real and (K, d) is refused with ValueErr
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -297,6 +299,145 @@ def nc2_uniformity(v: Array, log: bool = False) -> float:
     distances = torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
     of_pairs = distances[tuple(torch.triu_indices(len(v), len(v), offset=1, device=v.device))]
     return float((of_pairs.log() if log else of_pairs).var(correction=0))
+
+
+# -------------------------------------------------------------------- SELI: what is optimal for classes of unequal size
+
+
+class SELIGeometry(NamedTuple):
+    """Gram matrices of the SELI geometry, each at Frobenius norm 1; see ``seli_geometry``.
+
+    Attributes
+    ----------
+    means : (K, K), of the class means.
+    classifier : (K, K), of the classifier rows.
+    """
+
+    means: Tensor
+    classifier: Tensor
+
+
+class SELIDistance(NamedTuple):
+    """Distances from the SELI geometry; see ``seli_distance``.
+
+    Attributes
+    ----------
+    means : of the class means.
+    classifier : of the classifier rows.
+    """
+
+    means: float
+    classifier: float
+
+
+def seli_geometry(counts: Array | Sequence[int]) -> SELIGeometry:
+    """The class means and the classifier that are optimal where classes have different sizes.
+
+        Z = Y − 1/K = V Λ Uᵀ,   W Wᵀ ∝ V Λ Vᵀ,   H Hᵀ ∝ U Λ Uᵀ
+
+    Y (K, N) are one-hot labels, W (K, d) the classifier rows and H (N, d) the features. Thrampoulidis
+    et al. show that this *simplex-encoded-labels interpolation* (SELI) is the optimum of freely chosen
+    features under cross-entropy as weight decay vanishes. Features of one class coincide, so class
+    sizes suffice. With P = I − 11ᵀ/K, D = diag(counts) and M the rows μ_k,
+
+        W Wᵀ ∝ (P D P)^(1/2),   M Mᵀ ∝ (P D P)^(−1/2)   (pseudo-inverse)
+
+    The rows of W sum to zero, and so do those of M: the class means are centred at their mean over
+    classes, not over samples. Balanced classes give a simplex ETF in both. Otherwise small classes have
+    class means of larger norm and classifier rows of smaller norm: for classes of two sizes with ratio
+    R, both ratios of norms tend to R^(1/4) as both groups grow.
+
+    Parameters
+    ----------
+    counts : (K,) samples of each class, every one ≥ 1, for K ≥ 2. Only their ratios matter.
+
+    Returns
+    -------
+    SELIGeometry, a NamedTuple of means and classifier: (K, K) float64, each at Frobenius norm 1.
+
+    Raises
+    ------
+    ValueError
+        Not a vector of K ≥ 2 numbers, or a count that is below 1, NaN or infinite.
+
+    Source: Thrampoulidis, Kini, Vakilian & Behnia 2022, definition 2.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.seli_geometry([50, 50, 50]).means.round(decimals=3).tolist()[0]
+    [0.471, -0.236, -0.236]
+    >>> means, classifier = nc.seli_geometry([5000, 5000, 50, 50])
+    >>> (means.diag() / means[0, 0]).sqrt().round(decimals=2).tolist()
+    [1.0, 1.0, 2.51, 2.51]
+    >>> (classifier.diag() / classifier[0, 0]).sqrt().round(decimals=2).tolist()
+    [1.0, 1.0, 0.58, 0.58]
+    """
+    counts = as_tensor(counts)
+    if counts.ndim != 1 or len(counts) < 2:
+        raise ValueError(f"counts must have shape (K,) with K ≥ 2, got {tuple(counts.shape)}")
+    counts = counts.double().cpu()
+    if not bool((counts.isfinite() & (counts >= 1)).all()):
+        raise ValueError(f"every class needs a finite count ≥ 1, got {counts.tolist()}")
+    basis = simplex_etf(len(counts), len(counts) - 1)
+    basis = basis / torch.linalg.norm(basis, dim=0)  # orthonormal columns, all orthogonal to 1
+    squares, directions = torch.linalg.eigh(basis.T @ (counts[:, None] * basis))  # squares of Λ
+    v, singular = basis @ directions, squares.sqrt()
+    means, classifier = (v / singular) @ v.T, (v * singular) @ v.T
+    return SELIGeometry(means / torch.linalg.norm(means), classifier / torch.linalg.norm(classifier))
+
+
+def seli_distance(class_means: Array, classifier: Array, counts: Array | Sequence[int]) -> SELIDistance:
+    """Distances of class means and of a classifier from the SELI geometry of these class sizes.
+
+        ‖ VVᵀ/‖VVᵀ‖_F − G ‖_F,   V the centred rows, G their Gram matrix in ``seli_geometry``
+
+    Class means and classifier rows are centred at the mean of their rows, as in SELI. So a common shift
+    of all features does not matter, nor one of all classifier rows, which changes no prediction. For
+    balanced classes each distance is the ``nc2_etf_distance`` of the centred rows. The distances of a
+    simplex ETF, as in the example, give a scale.
+
+    Parameters
+    ----------
+    class_means : (K, d) mean feature of each class, centred or not.
+    classifier : (K, d) classifier rows.
+    counts : (K,) samples of each class, every one ≥ 1, in the order of the rows.
+
+    Returns
+    -------
+    SELIDistance, a NamedTuple of means and classifier: two floats; NaN where all rows are equal.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, NaN or infinite values, or counts that ``seli_geometry`` refuses.
+
+    Ideal value 0, range [0, √2]; above 0 for d < K − 1. Source: Thrampoulidis, Kini, Vakilian & Behnia
+    2022.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> etf = nc.simplex_etf(10, 10)
+    >>> [round(distance, 2) for distance in nc.seli_distance(etf, etf, [5000] * 3 + [50] * 7)]
+    [0.53, 0.79]
+    """
+    means, rows = scaled_rows(class_means, "class_means"), scaled_rows(classifier, "classifier")
+    if means.shape != rows.shape:
+        shapes = f"{tuple(means.shape)} and {tuple(rows.shape)}"
+        raise ValueError(f"class_means and classifier must have the same shape (K, d), got {shapes}")
+    geometry = seli_geometry(counts)
+    if len(geometry.means) != len(means):
+        raise ValueError(f"give one count for each of the {len(means)} classes, got {len(counts)}")
+    return SELIDistance(
+        means=_distance_from_gram(means, geometry.means), classifier=_distance_from_gram(rows, geometry.classifier)
+    )
+
+
+def _distance_from_gram(v: Tensor, gram: Tensor) -> float:
+    v = v - v[0]  # where all rows are equal the next line would leave rounding
+    v = v - v.mean(0)
+    return _distance_of_directions(v @ v.T, gram.to(v.device))
 
 
 # ------------------------------------------------------------- NC3: classifier and class means become each other's dual
