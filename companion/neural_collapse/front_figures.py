@@ -50,7 +50,7 @@ def training_curves() -> pd.DataFrame:
     Returns
     -------
     DataFrame with the columns R, K_A (0 where classes are balanced), network ("ResNet-18" or
-    "DEQ"), seed, epoch, accuracy (a fraction), NC2 and NC3: one row for each run and epoch, for the
+    "DEQ"), seed, run (its id), epoch, accuracy (a fraction), NC2 and NC3: one row for each run and epoch, for the
     settings of `SETTINGS` with all their tracked seeds.
     """
     wanted = {"accuracy_balanced": "accuracy", **METRICS}
@@ -69,8 +69,8 @@ def training_curves() -> pd.DataFrame:
         rows = rows.dropna(subset=["network", "metric"])
         settings = [setting for setting, source in SETTINGS.items() if source == collection]
         found.append(rows[pd.MultiIndex.from_frame(rows[["R", "K_A"]]).isin(settings)])
-    keys = ["R", "K_A", "network", "seed", "epoch"]
-    table = pd.concat(found).pivot(index=keys, columns="metric", values="value")
+    keys = ["R", "K_A", "network", "seed", "run", "epoch"]
+    table = pd.concat(found).rename(columns={"run_id": "run"}).pivot(index=keys, columns="metric", values="value")
     return table[list(wanted.values())].rename_axis(columns=None).reset_index()
 
 
@@ -79,11 +79,18 @@ def last_epoch() -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame with the columns R, K_A, network, seed, NC2 and NC3.
+    DataFrame with the columns R, K_A, network, seed, run, NC2 and NC3.
     """
     curves = training_curves()
     last = curves[curves["epoch"] == curves["epoch"].max()]
     return last.drop(columns=["epoch", "accuracy"]).reset_index(drop=True)
+
+
+def class_sizes(ratio: int, k_a: int) -> np.ndarray:
+    """(10,) training images of each class: K_A classes have R times the images of the others."""
+    if ratio == 1:
+        return np.full(CLASSES, IMAGES)
+    return step_imbalance(CLASSES, IMAGES, k_a, ratio).numpy()
 
 
 def turning_back() -> pd.DataFrame:
@@ -230,14 +237,11 @@ def _class_sizes(panel: Axes) -> None:
     panel.axis("off")
     panel.set_ylim(-0.9, 1)
     for place, (ratio, k_a) in enumerate(SETTINGS):
-        balanced = ratio == 1
-        images = np.full(CLASSES, IMAGES)
-        if not balanced:
-            images = step_imbalance(CLASSES, IMAGES, k_a, ratio).numpy()
+        images = class_sizes(ratio, k_a)
         across = place + 0.075 * (np.arange(CLASSES) - (CLASSES - 1) / 2)
         # Nobody would see 50 images beside 5000.
         panel.bar(across, np.maximum(images / IMAGES, 0.04), 0.055, color="0.35")
-        names = ["balanced"] if balanced else [f"{ratio} : 1", f"$K_A$ = {k_a}"]
+        names = ["balanced"] if ratio == 1 else [f"{ratio} : 1", f"$K_A$ = {k_a}"]
         for line, name in enumerate(names, start=1):
             panel.text(place, -0.42 * line, name, ha="center", va="baseline", fontsize=12)
 
