@@ -94,7 +94,7 @@ peers: setup
 bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 
-# The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
+# The pictures and tables that README and docs show, drawn anew from results/reference/: nothing is trained.
 figures: setup
 	$(BIN)/python -m companion.figures
 

@@ -20,7 +20,7 @@ PARTS = (
     ("docs/protocol.md", "## The question", "**Estimates**", "Protocol"),
     ("docs/collapse.md", "## Protocol 2", "## Every metric", "Results"),
     ("docs/findings.md", "## Sun & Shi: the theory", "## Sun & Shi: the printed numbers", "Theory"),
-    ("docs/checklists.md", "# Checklists", None, "Appendix: checklists"),
+    ("docs/record.md", "## Checklists", None, "Appendix: checklists"),
 )
 FRESH, FIRST = "`results/reference/protocol-2`", "`results/reference/cifar10-full`"
 RUNS = {"collapse-full": f"fresh seeds {FRESH}, all others {FIRST}", "replication-sensitivity": FRESH}  # by name

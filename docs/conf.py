@@ -1,4 +1,4 @@
-"""How Sphinx makes the book; `nclib report` lays out the sources and calls it. Nothing is fetched from the network."""
+"""How Sphinx makes the site; `nclib report` lays out the sources and calls it. Nothing is fetched from the network."""
 
 import html
 import importlib.util
@@ -56,7 +56,7 @@ html_theme_options = {
     "show_navbar_depth": 1,
     "navbar_persistent": "",
     "footer_content_items": "",
-    "search_bar_text": "Search the book …",
+    "search_bar_text": "Search …",
     "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "explore": []},
 }
 html_context = {"default_mode": "auto"}

@@ -40,7 +40,8 @@ def test_conda_gives_python_and_pip_the_pinned_packages():
 def test_the_version_is_the_same_wherever_it_stands():
     told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
     told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
-    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "docs/changelog.md").read_text(), re.MULTILINE)[1]}
+    record = (ROOT / "docs/record.md").read_text(encoding="utf-8")
+    told |= {"changelog": re.search(r"^### (\d+\.\d+\.\d+)", record, re.MULTILINE)[1]}
     assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
 
 
@@ -95,7 +96,8 @@ def test_clean_keeps_results_and_data(tmp_path):
 @pytest.mark.usefixtures("reference")
 def test_the_python_of_the_page_on_the_library_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
-    for block in _python("docs/library.md"):
+    library = (ROOT / "docs/library.md").read_text(encoding="utf-8")
+    for block in _python(library.replace(_custom_cells(), "")):
         exec(block, {})
     said = capsys.readouterr().out
     shown = [
@@ -106,9 +108,9 @@ def test_the_python_of_the_page_on_the_library_runs(tmp_path, monkeypatch, capsy
     assert all(re.search(pattern, said) for pattern in shown)
 
 
-def test_the_python_of_the_page_on_own_cells_runs(tmp_path, monkeypatch):
+def test_the_python_of_custom_cells_runs(tmp_path, monkeypatch):
     """On few images, in one epoch."""
-    cell, *blocks = _python("docs/own_cell.md")
+    cell, *blocks = _python(_custom_cells())
     (tmp_path / "my_cells.py").write_text(textwrap.dedent(cell))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -123,8 +125,8 @@ def test_the_python_of_the_page_on_own_cells_runs(tmp_path, monkeypatch):
     assert re.match(r"digits-balanced-deq-s3-\w+/steps/loss$", name) and value > 0 and epoch == 1
 
 
-def test_the_job_array_of_the_page_on_scale_trains_one_run_a_job(monkeypatch):
-    (study,) = re.findall(r"```\n(# study\.py.*?)```", (ROOT / "docs/scale.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_job_array_of_the_page_start_trains_one_run_a_job(monkeypatch):
+    (study,) = re.findall(r"```\n(# study\.py.*?)```", (ROOT / "docs/start.md").read_text(encoding="utf-8"), re.DOTALL)
     asked = []
     monkeypatch.setattr(nclib, "ensure_runs", asked.append, raising=False)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
@@ -134,5 +136,11 @@ def test_the_job_array_of_the_page_on_scale_trains_one_run_a_job(monkeypatch):
     assert asked == [[names["configs"][4]]] and range(first, last + 1) == range(len(names["configs"]))
 
 
-def _python(page):
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+def _custom_cells():
+    """The section of the library whose blocks follow one another, the first of them a file."""
+    page = (ROOT / "docs/library.md").read_text(encoding="utf-8")
+    return re.search(r"^### A cell\n.*?(?=^### A whole network)", page, re.DOTALL | re.MULTILINE)[0]
+
+
+def _python(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)

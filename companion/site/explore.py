@@ -29,7 +29,7 @@ PAGE = """\
 
 Every tracked run of Sun & Shi's experiments over the epochs of training. A line is a mean over seeds; a band reaches
 from the lowest seed to the highest. Point at a line for its value, its 95 % interval and its seeds.
-[How to read the numbers](docs/reading.md) explains metrics and scales.
+[How to read the numbers](docs/method.md) explains metrics and scales.
 
 <div id="explore-menus"></div>
 <div id="explore-chart"></div>

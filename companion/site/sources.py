@@ -17,8 +17,7 @@ from nclib.publish import notebooks
 from nclib.system import paths
 
 COURSE = "walkthrough"
-RESULTS = ("docs/collapse", "explore", "docs/findings", "docs/corrections")
-RESULTS += ("docs/reading", "docs/protocol", "docs/checklists")
+RESULTS = ("docs/collapse", "explore", "docs/findings", "docs/method", "docs/protocol", "docs/record")
 """Pages that stand above the notebooks in the list at the side; the others stand below them."""
 
 

@@ -271,7 +271,7 @@ def test_each_gpu_has_as_many_runs(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
-    """With the lines that docs/scale.md shows."""
+    """With the lines that docs/start.md names."""
     distributed = pytest.importorskip("distributed")
     keys = distributed.Security.temporary()
     with distributed.LocalCluster(

@@ -1,4 +1,4 @@
-"""The pages for readers of other packages name what is there, here and where the other package is installed."""
+"""The sections for users of other packages name what is there, here and where the other package is installed."""
 
 import re
 from operator import attrgetter
@@ -9,25 +9,14 @@ import torch
 import nclib as nc
 from nclib.system import paths
 
-PAGES = ("coming_from_torchdeq", "coming_from_neural_collapse")
+LIBRARY = (paths.root() / "docs/library.md").read_text(encoding="utf-8")
 
 
-def text_of(page):
-    return (paths.root() / f"docs/{page}.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_name_of_ours_is_public(page):
-    named = set(re.findall(r"\bnc\.([\w.]*\w)", text_of(page)))
+@pytest.mark.parametrize("title", ["Coming from torchdeq", "Coming from neural-collapse scripts"])
+def test_every_name_of_ours_is_public(title):
+    section = re.search(rf"^## {title}\n.*?(?=^## |\Z)", LIBRARY, re.DOTALL | re.MULTILINE)[0]
+    named = set(re.findall(r"\bnc\.([\w.]*\w)", section))
     assert len(named) > 8 and all(attrgetter(name)(nc) for name in named)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_program_of_the_page_runs(page, capsys):
-    programs = re.findall(r"```python\n(.*?)```", text_of(page), flags=re.DOTALL)
-    assert programs
-    for code in programs:
-        exec(compile(code, page, "exec"), {})
 
 
 def gradient(solve):
@@ -103,8 +92,7 @@ def test_the_port_of_grad_k_is_that_of_torchdeq(steps):
         torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
-def test_the_solver_of_ones_own_that_the_guide_shows_solves(capsys):
-    text = text_of("own_cell")
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "class Aitken" in code]
-    exec(compile(code, "own_cell", "exec"), {})
+def test_the_custom_solver_of_the_library_solves(capsys):
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", LIBRARY, flags=re.DOTALL) if "class Aitken" in code]
+    exec(compile(code, "library", "exec"), {})
     assert "8 converged" in capsys.readouterr().out
