@@ -79,7 +79,17 @@ def get_profile(name: str) -> Profile:
 
 
 OVERRIDES = (
-    *("dataset", "epochs", "width", "seeds", "images_per_class", "test_images_per_class", "batch_size", "lr"),
+    *(
+        "dataset",
+        "hundred_dataset",
+        "epochs",
+        "width",
+        "seeds",
+        "images_per_class",
+        "test_images_per_class",
+        "batch_size",
+        "lr",
+    ),
     *("recipe", "precision", "inputs", "cell"),
 )
 """Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
@@ -108,7 +118,8 @@ def override(profile: Profile, **values: Any) -> Profile:
     """The profile with some settings changed; 0 and "" leave the profile's own.
 
     A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class column out, because
-    nothing is known about a second one. Naming the profile's 100-class data set leaves the 10-class column out.
+    nothing is known about a second one; `hundred_dataset` names that one. Naming the profile's 100-class data set as
+    `dataset` leaves the 10-class column out.
 
     Raises
     ------
@@ -124,7 +135,9 @@ def override(profile: Profile, **values: Any) -> Profile:
         if name == profile.hundred_dataset:
             changes["dataset"] = ""
         elif name != profile.dataset:
-            changes |= {"dataset": name, "hundred_dataset": ""}
+            changes = {"hundred_dataset": ""} | changes | {"dataset": name}
+    if changes.get("hundred_dataset"):
+        changes["hundred_dataset"] = data.resolve_dataset(changes["hundred_dataset"])
     follow = {"epochs": "shallow_epochs", "lr": "shallow_lr", "images_per_class": "hundred_images_per_class"}
     changes |= {own: changes[name] for name, own in follow.items() if name in changes}
     if "epochs" in changes:

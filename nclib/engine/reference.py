@@ -23,7 +23,9 @@ _SMALL_ARRAYS = ("counts", "minority", "class_means", "classifier", "features", 
 _SMALL_ARRAYS += ("images", "cams", "labels", "predicted")
 """What a reference run keeps, of whatever kind it is."""
 _DRAWN_FEATURES = 400
-"""Training features that a reference run of seed 0 keeps, shared out among its classes: enough to embed ten of them."""
+"""Training features that a reference run keeps if figures plot its seed, shared out among its classes."""
+_DRAWN_SEEDS = (0, 30)
+"""Seeds whose features figures plot: the first of every profile, and the first of protocol 3 on CIFAR-100."""
 
 
 class ReferenceStore:
@@ -133,7 +135,7 @@ def _extract(run: StoredRun) -> dict[str, np.ndarray]:
     arrays = run.arrays
     kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays} | _missed(run)
     kept |= {name: kept[name].astype(np.float32) for name in ("class_means", "classifier") if name in kept}
-    if run.config.get("seed") == 0 and "train_features" in arrays:
+    if run.config.get("seed") in _DRAWN_SEEDS and "train_features" in arrays:
         labels = arrays["train_labels"]
         rows = sample_rows(labels, max(2, _DRAWN_FEATURES // len(np.unique(labels))))
         kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}

@@ -55,8 +55,9 @@ def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, di
         if name in SET_BY_THE_COMMAND:
             raise ConfigError(f"{name} is not passed by -p; use the option --{name}")
         typed[one_of(name, known, "parameter")] = value
-    if typed.get("dataset"):
-        typed["dataset"] = data.resolve_dataset(typed["dataset"], base=Path.cwd())
+    for name in ("dataset", "hundred_dataset"):
+        if typed.get(name):
+            typed[name] = data.resolve_dataset(typed[name], base=Path.cwd())
     given = {}
     for notebook, found in declared.items():
         values = {name: _value(name, typed[name], type(found[name]), notebook) for name in typed if name in found}

@@ -65,8 +65,9 @@ def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost |
 
     Returns
     -------
-    time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform, cpu, cores (usable
-    by this process), threads (torch's), device, deterministic, seeds, cost.
+    time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform, cpu, bfloat16 (the
+    processor's unit for it, see `bfloat16_unit`), cores (usable by this process), threads (torch's), device,
+    deterministic, seeds, cost.
     """
     import torch
 
@@ -80,6 +81,7 @@ def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost |
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": _fact("/proc/cpuinfo", "model name") or platform.processor() or None,
+        "bfloat16": bfloat16_unit(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "device": {"type": kind} | ({"name": torch.cuda.get_device_name(device)} if kind == "cuda" else {}),
@@ -137,6 +139,29 @@ def _git(*arguments: str) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git on this machine, or a very slow disk
         return None
+
+
+def bfloat16_unit() -> str:
+    """What multiplies in bfloat16: "AMX", "AVX-512 BF16", "none" (training in it then takes many times as long as in
+    float32), or "unknown" where the kernel does not list the processor's features."""
+    features = _fact("/proc/cpuinfo", "flags")
+    if features is None:
+        return "unknown"
+    for name, unit in (("amx_bf16", "AMX"), ("avx512_bf16", "AVX-512 BF16")):
+        if name in features.split():
+            return unit
+    return "none"
+
+
+def processor_kinds(record: Mapping[str, Any]) -> set[str]:
+    """The kinds of processor that trained a run, over all its `sessions`: name and bfloat16 unit, on which the bits of
+    a result depend. Records made before 24 November 2026 write null for a processor without such a unit; later ones,
+    until 28 November, do not name it, and their unit is unknown."""
+    kinds = set()
+    for session in sessions(record):
+        unit = session.get("bfloat16", "unknown")
+        kinds.add(f"{session['cpu']}, bfloat16 unit: {'none' if unit is None else unit}")
+    return kinds
 
 
 def usable_cores() -> int:

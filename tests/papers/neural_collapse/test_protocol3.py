@@ -1,0 +1,192 @@
+"""Protocol 3 on simulated runs: power, false positives, and what may not be analysed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from companion.neural_collapse import protocol3, replication
+from nclib.comparison import interval
+from nclib.config import run_id
+
+JPEG = "folder:cifar10-jpeg@ef1101d4a992"
+CIFAR100 = "cifar100"
+SPREAD = {"nc2_etf_distance": 0.026, "nc3_self_duality": 0.035}
+"""Standard deviation over seeds of DEQ / ResNet-18, pooled over the settings of protocol 2, as the page says."""
+DETECTABLE = {"nc2_etf_distance": -0.053, "nc3_self_duality": -0.071}
+"""Log ratios that five seeds find in 90 of 100 cases."""
+ALL_THREE = ("explicit", "explicit_matched", "deq")
+
+
+def simulated(settings, models, seeds, ratios, generator, spread=0.01):
+    """Runs whose metrics are exp(ratio) times those of ResNet-18, with this spread over seeds."""
+    rows = []
+    for seed in seeds:
+        for k_a, r in settings:
+            for model in models:
+                facts = {"run_id": f"sim-KA{k_a}-R{r}-{model}-s{seed}-0", "dataset": "sim", "K_A": k_a, "R": r}
+                facts |= {"model": model, "seed": seed}
+                for epoch in (20, 40):
+                    noise = generator.normal(0, spread, size=8)
+                    base = np.exp(ratios.get(model, 0.0) + noise)
+                    values = {("train", "accuracy_balanced"): 0.995, ("train", "accuracy_train_prior"): 0.9995}
+                    values |= {("steps", "loss"): 0.002, ("test", "accuracy_balanced"): 0.4 + noise[0] / 100}
+                    values["train", "nc2_etf_distance"] = 0.8 * base[1]
+                    values["train", "nc3_self_duality"] = 0.7 * base[2]
+                    for place, name in enumerate(("paper_eq13_uncentred", "paper_eq14_uncentred", "nc1_pinv")):
+                        values["train", name] = base[3 + place]
+                    values["train", "nc1_trace_ratio"] = base[6]
+                    for (split, metric), value in values.items():
+                        row = {**facts, "epoch": epoch, "split": split, "metric": metric, "value": value}
+                        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def records(frame, kinds=None, precision="bfloat16"):
+    """Provenance of simulated runs; kinds maps a model to its processor."""
+    found = {}
+    for run, model in frame[["run_id", "model"]].drop_duplicates().itertuples(index=False):
+        cpu, unit = (kinds or {}).get(model, ("Xeon", "AMX"))
+        provenance = {"cpu": cpu, "facts": {}} | ({} if unit is None else {"bfloat16": unit})
+        found[run] = {"config": {"train": {"precision": precision}}, "provenance": provenance}
+    return found
+
+
+def block(ratios, seeds=range(10, 15), generator=None):
+    settings = [(float(k_a), 100.0) for k_a in replication.TENTHS]
+    return simulated(settings, ALL_THREE, seeds, ratios, generator or np.random.default_rng(0))
+
+
+def shares(effects, spread, seeds, repeats=400, rng=1):
+    """How often each word comes out, of independent normal log ratios."""
+    generator, words = np.random.default_rng(rng), []
+    for _ in range(repeats):
+        draws = [generator.normal(effects[metric], spread[metric], seeds) for metric in replication.PRIMARY]
+        words.append(replication.joint([interval(values) for values in draws]))
+    return pd.Series(words).value_counts(normalize=True)
+
+
+NOTHING = dict.fromkeys(SPREAD, 0.0)
+
+
+def test_five_seeds_find_the_effects_that_the_page_states():
+    for metric in SPREAD:
+        alone = dict.fromkeys(SPREAD, -1.0) | {metric: DETECTABLE[metric]}
+        assert 0.86 < shares(alone, SPREAD, 5)["supported"] < 0.97
+    assert shares(DETECTABLE, SPREAD, 5)["supported"] > 0.77
+
+
+def test_without_an_effect_no_direction_is_claimed_too_often():
+    found = shares(NOTHING, SPREAD, 5)
+    assert found.get("supported", 0) <= 0.05
+    assert found.get("contradicted", 0) <= 0.09  # two intervals, each above 0 in 2.5 of 100 cases
+    assert found["equal"] > 0.84  # 90 of 100, less four standard errors of 400 simulations
+
+
+def test_three_seeds_find_a_fifth():
+    assert shares(dict.fromkeys(SPREAD, np.log(0.8)), SPREAD, 3)["supported"] > 0.9
+
+
+def test_a_lower_deq_supports_the_equilibrium():
+    found = protocol3.analyse_block(frame := block({"deq": -0.2}), records(frame))
+    assert (found.word, found.seeds) == ("supported", (10, 11, 12, 13, 14))
+    assert set(found.tests["verdict"]) == {"supported"}
+    shares_left = found.estimates[found.estimates["what"].str.startswith("share")]
+    assert np.allclose(shares_left["mean"], 1, atol=0.1), "here all of the difference is the equilibrium's"
+
+
+def test_a_block_that_does_it_all_is_equal():
+    ratios = {"deq": -0.2, "explicit_matched": -0.2}
+    found = protocol3.analyse_block(frame := block(ratios), records(frame))
+    assert found.word == "equal"
+    shares_left = found.estimates[found.estimates["what"].str.startswith("share")]
+    assert np.allclose(shares_left["mean"], 0, atol=0.1)
+
+
+def test_a_missing_run_or_a_diverged_one_takes_its_seed_out():
+    frame = block({"deq": -0.2})
+    lacking = frame[frame["run_id"] != "sim-KA5.0-R100.0-explicit_matched-s12-0"]
+    with pytest.raises(protocol3.TooEarly, match="4 of 5 seeds"):
+        protocol3.analyse_block(lacking, records(frame))
+    assert protocol3.analyse_block(lacking, records(frame), "no time").seeds == (10, 11, 13, 14)
+    bad = (frame["run_id"] == "sim-KA7.0-R100.0-deq-s10-0") & (frame["metric"] == "accuracy_train_prior")
+    diverged = frame.assign(value=frame["value"].mask(bad, 0.3))
+    assert protocol3.analyse_block(diverged, records(frame), "no time").seeds == (11, 12, 13, 14)
+
+
+def test_two_seeds_are_described_without_a_word():
+    frame = block({"deq": -0.2}, seeds=range(10, 12))
+    assert protocol3.analyse_block(frame, records(frame), "no time").word == "described"
+
+
+def test_runs_in_two_precisions_are_not_compared():
+    frame = block({"deq": -0.2})
+    mixed = records(frame) | records(frame[frame["model"] == "deq"], precision="float32")
+    with pytest.raises(ValueError, match="bfloat16 and in float32"):
+        protocol3.analyse_block(frame, mixed)
+
+
+def test_pairs_on_two_kinds_of_processor_are_told_and_unknown_is_no_kind():
+    frame = block({"deq": -0.2})
+    one = protocol3.analyse_block(frame, records(frame)).pairs
+    assert one["one kind"].all() and len(one) == 15
+    for kinds in ({"deq": ("Xeon", "none")}, {model: ("Xeon", None) for model in ALL_THREE}):
+        assert not protocol3.analyse_block(frame, records(frame, kinds)).pairs["one kind"].any()
+
+
+def test_cifar100_is_judged_at_100_and_its_accuracy_over_both_ratios():
+    generator = np.random.default_rng(2)
+    settings = [(50.0, 100.0), (50.0, 10.0)]
+    frame = simulated(settings, ("explicit", "deq"), range(30, 33), {"deq": -0.3}, generator)
+    balanced = simulated([(np.nan, 1.0)], ("explicit", "deq"), range(30, 33), {"deq": 0.3}, generator)
+    found = protocol3.analyse_hundred(pd.concat([frame, balanced]), records(frame, precision="float32"))
+    assert found.word == "supported" and found.tests["what"].iloc[2].startswith("accuracy_balanced")
+    assert set(found.tests["seeds"]) == {3}
+    assert found.estimates["what"].str.startswith("balanced").sum() == 5
+
+
+def test_longer_runs_are_judged_at_the_end_and_by_their_rise():
+    frame = simulated([(5.0, 100.0)], ALL_THREE, range(20, 23), {"deq": -0.3}, np.random.default_rng(3))
+    rising = (frame["metric"] == "nc3_self_duality") & (frame["model"] == "explicit") & (frame["epoch"] == 40)
+    frame = frame.assign(value=frame["value"].mask(rising, frame["value"] * 2))
+    found = protocol3.analyse_longer(frame, records(frame, precision="float32"))
+    assert found.word == "supported"
+    rise = found.tests.iloc[2]
+    assert rise["verdict"] == "supported" and rise["mean"] == pytest.approx(-np.log(2), abs=0.1)
+
+
+def test_the_bridge_compares_the_last_epochs():
+    frame = block({}, seeds=[10])
+    again = frame.assign(value=frame["value"] * 1.1)
+    table = protocol3.bridge(again, frame)
+    assert np.allclose(table.drop(columns="run_id"), np.log(1.1))
+
+
+def test_runs_are_those_of_the_page():
+    matched = protocol3.block_runs(10, JPEG)
+    assert [run.data.num_majority for run in matched] == [3, 5, 7]
+    assert {run.model.kind for run in matched} == {"explicit_matched"}
+    tracked = {run_id(run) for run in replication.of_seed(10, JPEG)}
+    assert {run_id(run) for run in protocol3.block_runs(10, JPEG, ("explicit", "deq"))} == tracked
+    hundred = protocol3.hundred_runs(30, CIFAR100, 100.0)
+    assert {(run.data.num_majority, run.data.n_max, run.train.precision) for run in hundred} == {(50, None, "float32")}
+    longer = protocol3.longer_runs(20, JPEG)
+    assert [run.model.kind for run in longer] == list(ALL_THREE)
+    assert {(run.train.epochs, run.train.precision, run.train.log_every) for run in longer} == {(120, "float32", 5)}
+
+
+def test_a_diverged_seed_is_replaced_by_the_next_with_all_its_networks(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
+    experiment = protocol3.EXPERIMENTS["E1"]
+    folder = tmp_path / "sealed" / experiment.collection
+    folder.mkdir(parents=True)
+    (folder / "diverged.json").write_text(f'{{"{run_id(protocol3.block_runs(12, JPEG)[1])}": "loss"}}')
+    waiting = protocol3._waiting(experiment, JPEG, 0.1)
+    seeds = [run.seed for run in waiting]
+    assert sorted(set(seeds)) == [10, 11, 13, 14, 15]
+    assert seeds.count(15) == 9 and seeds.count(14) == 3
+
+
+def test_no_page_reads_sealed_runs():
+    from nclib.engine.reference import reference_store
+
+    assert not any("sealed" in str(path) for path in reference_store().root.glob("*"))
