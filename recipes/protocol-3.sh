@@ -34,7 +34,7 @@ folder=$1
 experiment=${2:?EXPERIMENT}
 images=$(cd "${3:?IMAGES}" && pwd)
 rate=${4:-0.1}
-commit=${COMMIT:-PAGE_COMMIT}
+commit=${COMMIT:-8eb9874a04592f6f6db8182018561b1b7c5dc6fd}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 if [ ! -d "$folder/clone" ]; then
