@@ -100,11 +100,7 @@ def test_the_python_of_the_page_on_the_library_runs(tmp_path, monkeypatch, capsy
     for block in _python(library.replace(_custom_cells(), "")):
         exec(block, {})
     said = capsys.readouterr().out
-    shown = [
-        r"seed +value\n0 +0 +0\.\d",
-        r"tensor\(True\)",
-        r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)",
-    ]
+    shown = [r"seed +value\n0 +0 +0\.\d", r"tensor\(True\)", r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)"]
     assert all(re.search(pattern, said) for pattern in shown)
 
 
