@@ -18,6 +18,8 @@ from companion import certify
 from companion import docs_tables as measured
 from companion.neural_collapse import replication
 from companion.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
+from companion.neural_collapse.front_figures import turning_back
+from companion.neural_collapse.seli import table as seli_distances
 from nclib.publish import notebooks
 from nclib.publish.numbers import fill_pages
 from nclib.system import paths
@@ -55,7 +57,8 @@ def test_the_claim_at_100_to_1_has_its_verdict_and_its_numbers():
     text = bullet("100 : 1")
     assert f"the claim is {analysis.verdict}" in text
     assert f"NC2 {pair('nc2c', 'fresh')} and NC3 {pair('nc3c', 'fresh')}" in text
-    assert f"{WORDS[len(replication.TENTHS)]} settings and {WORDS[len(analysis.seeds)]} new seeds" in text
+    seeds = f"{WORDS[len(analysis.seeds)]} new seeds ({WORDS[len(replication.SEEDS)]} were planned)"
+    assert f"{WORDS[len(replication.TENTHS)]} settings and {seeds}" in text
 
 
 def test_the_other_class_sizes_have_their_numbers():
@@ -68,9 +71,16 @@ def test_the_other_class_sizes_have_their_numbers():
     assert compared(EVERY["nc2c"], "balanced").interval.n == 3 and "Three seeds each" in text
 
 
-def test_the_formulas_of_the_paper_and_the_norms_have_their_numbers():
+def test_other_definitions_have_their_numbers():
     less = {name: f"{100 * (1 - ratio(name, 'fresh')):.0f} % lower" for name in ("eq13", "eq14")}
-    assert f"{less['eq13']} in NC2 and {less['eq14']} in NC3" in bullet("The definition")
+    text = bullet("The definition")
+    assert f"{less['eq13']} in NC2 and {less['eq14']} in NC3" in text
+    seli = seli_distances().loc[100]["means_seli"].unstack()
+    assert "class means of the DEQ are not closer to it" in text
+    assert (seli["DEQ"] > seli["ResNet-18"]).all()
+
+
+def test_the_norms_have_their_numbers():
     norms = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "fresh").table
     text = bullet("The cause")
     assert f"{norms['explicit'].mean():.1f} times as long as those of frequent classes in ResNet-18" in text
@@ -94,7 +104,11 @@ def test_what_speaks_against_the_claim_has_its_numbers():
     assert pair("trace", "fresh", 3) in text
     assert "about twice as high" in text and 1.75 < ratio("loss", "fresh") < 2.25
     adjusted = compared(EVERY["accadj"], "fresh").interval.mean
-    assert f"{-adjusted:.1f} percentage points lower" in text
+    trained = compared(EVERY["acc"], "fresh").interval.mean
+    assert f"{trained:.1f} percentage points higher, but {-adjusted:.1f} lower after logit" in text
+    assert "it may only be later" in text
+    rise = turning_back().query("metric == 'NC3'").pivot(index="K_A", columns="network", values="rise")
+    assert (rise["ResNet-18"] > rise["DEQ"]).all()
 
 
 # --- commands, speed and the two other papers ------------------------------------------------------
@@ -107,8 +121,11 @@ def test_the_cost_of_the_replication_is_that_of_its_runs():
         sessions = [run["provenance"], *run["provenance"]["facts"].get("earlier_sessions", [])]
         seconds[run["config"]["seed"]] += sum(session["cost"]["cpu_seconds"] for session in sessions)
     hours = {seed: value / 3600 for seed, value in seconds.items()}
-    assert f"{round(sum(hours.values()), -1):.0f} core-hours for {WORDS[len(hours)]} seeds" in README
-    assert f"{min(hours.values()):.0f} a seed on a processor with AMX, {max(hours.values()):.0f} without" in README
+    total = f"{round(sum(hours.values()), -1):.0f} core-hours"
+    with_amx, without = min(hours.values()), max(hours.values())
+    assert f"| about {total} |" in README
+    assert f"{total} are for {WORDS[len(hours)]} seeds: {with_amx:.0f} a seed on a processor with AMX" in README
+    assert f"AMX, {without:.0f} without" in README
 
 
 def test_the_line_on_speed_is_that_of_the_benchmark():
@@ -130,6 +147,22 @@ def _milliseconds(note):
 def _fastest(times):
     """Of the solvers of nclib, and of those of torchdeq."""
     return [min(value for name, value in times.items() if name.startswith(who)) for who in ("nclib", "torchdeq")]
+
+
+def test_the_sister_papers_have_their_outcomes():
+    errors = pd.read_csv(paths.reference() / "sister-papers/ling-errors-quick.csv")
+    falling = errors[errors["slope"] + errors["half"] < 0]
+    assert set(falling["activation"]) == set(errors["activation"]) and len(falling) == len(errors)
+    assert f"all {WORDS[errors['activation'].nunique()]} activations" in bullet("Ling")
+    trained = pd.read_csv(paths.reference() / "sister-papers/ling-networks-quick.csv")
+    closer = trained[trained["difference"] + trained["half"] < 0]
+    assert closer[["trained", "DEQ"]].values.tolist() == [["readout on random features", "ReLU"]]
+    assert f"in one case of {WORDS[len(trained)]}: ReLU, with random features" in bullet("Ling")
+    verdicts = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv")
+    counts = Counter(verdicts.loc[verdicts["part"] == "statement", "verdict"])
+    assert f"Of {counts.total()} statements {WORDS[counts['holds']]} hold" in bullet("Wu")
+    assert f"{WORDS[counts['typo']]} has a misprint" in bullet("Wu")
+    assert counts["false"] == counts["contradicted"] == 0 and "none is refuted" in bullet("Wu")
 
 
 # --- code and links -----------------------------------------------------------------------------
