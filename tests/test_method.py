@@ -1,4 +1,4 @@
-"""Method, record and internals: their outcomes and figures are those of the tracked runs, their words are complete."""
+"""Method, record, internals: their outcomes and figures are those of the tracked runs, no word lacks."""
 
 import json
 import re
@@ -19,7 +19,8 @@ METHOD = (DOCS / "method.md").read_text(encoding="utf-8")
 RECORD = (DOCS / "record.md").read_text(encoding="utf-8")
 INTERNALS = (DOCS / "internals.md").read_text(encoding="utf-8")
 
-OUTCOMES = dict(re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", METHOD.partition("## All primary tests")[2], re.MULTILINE))
+PRIMARY = METHOD.partition("## All primary tests")[2]
+OUTCOMES = dict(re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", PRIMARY, re.MULTILINE))
 """Question → outcome, of all tables of primary tests."""
 
 SCORECARD = {
@@ -172,20 +173,20 @@ def ratio(what, case):
 
 def test_the_ten_lines_on_speed_are_those_of_the_benchmarks():
     small, large = "B=128 C=128", "B=32 C=512"
-    same, default = "nclib Broyden / torchdeq broyden, 20 pairs", "nclib Broyden / torchdeq broyden, 100 pairs as it comes"
+    same = "nclib Broyden / torchdeq broyden, 20 pairs"
+    default = "nclib Broyden / torchdeq broyden, 100 pairs as it comes"
     assert f"{ratio(same, small):.2f} of the time of torchdeq's with the same memory" in INTERNALS
     assert f"{ratio(default, small):.2f} of the time of torchdeq's with its default memory" in INTERNALS
     assert f"these are {ratio(same, large):.2f} and {ratio(default, large):.2f}" in INTERNALS
     best = [row.ratio for row in benchmarks().itertuples() if row.what.startswith("best of each")]
-    assert "{:.2f} of torchdeq's time on the small cell and {:.2f} on the large".format(*best) in INTERNALS
-    added = [
-        100 * (ratio(f"{name} / bare evaluations", case) - 1)
-        for case in (small, large)
-        for name in ("nclib Broyden", "nclib Anderson", "torchdeq broyden")
-    ]
-    assert "adds {0:.0f} to {1:.0f} % to the time".format(*added) in INTERNALS
-    assert "{3:.0f} to {4:.0f} % on the large one".format(*added) in INTERNALS
-    assert "torchdeq's Broyden adds {2:.0f} and {5:.0f} %".format(*added) in INTERNALS
+    said = f"{best[0]:.2f} of torchdeq's time on the small cell and {best[1]:.2f} on the large"
+    assert said in INTERNALS
+    solvers = ("nclib Broyden", "nclib Anderson", "torchdeq broyden")
+    added = [100 * (ratio(f"{name} / bare evaluations", small) - 1) for name in solvers]
+    added_large = [100 * (ratio(f"{name} / bare evaluations", large) - 1) for name in solvers]
+    assert f"adds {added[0]:.0f} to {added[1]:.0f} % to the time" in INTERNALS
+    assert f"{added_large[0]:.0f} to {added_large[1]:.0f} % on the large one" in INTERNALS
+    assert f"torchdeq's Broyden adds {added[2]:.0f} and {added_large[2]:.0f} %" in INTERNALS
     solver = table("bench/solver")
     peers = solver.loc[solver["what"] == "best of nclib / best of all peers", "ratio"]
     assert f"needs {peers.min():.2f} to {peers.max():.2f} times the evaluations" in INTERNALS
