@@ -71,7 +71,9 @@ def test_protocol_1_has_its_verdicts():
     assert {*np.atleast_1d(pooled)} >= {"reported"}
     outcome = OUTCOMES["Is NC2 lower under imbalance?"]
     missed = misclassified(runs_of("cifar10-full")).query("K_A == 7 and R == 100")["images"].sort_values()
-    assert outcome.startswith("**reported**") and f"miss {missed.iloc[0]} and {missed.iloc[1]} minority" in outcome
+    assert (
+        outcome.startswith("**reported**") and f"misclassify {missed.iloc[0]} and {missed.iloc[1]} minority" in outcome
+    )
     accuracy = table("tables/collapse_accuracy-full").iloc[0]
     said = f"{accuracy['verdict']}, {signed(accuracy['difference'], 1)} percentage points"
     assert OUTCOMES["Is accuracy higher under imbalance?"].endswith(said)
@@ -155,6 +157,14 @@ def test_the_record_counts_the_networks_that_misclassify_training_images():
     both = [misclassified(runs_of(name)) for name in ("cifar10-full", "protocol-2")]
     counts = pd.concat(both)["model"].value_counts().to_dict()
     assert counts.keys() == {"deq"} and f"{counts['deq']} DEQs and no ResNet-18 misclassify" in RECORD
+
+
+def test_the_record_counts_the_pairs_in_which_the_deq_ends_with_the_higher_loss():
+    losses = runs_of("cifar10-full").query("metric == 'loss' and split == 'train'").fillna({"K_A": 0})
+    losses = losses[losses["epoch"] == losses["epoch"].max()]
+    pairs_of_runs = losses.pivot(index=["K_A", "R", "seed"], columns="model", values="value").dropna()
+    higher = (pairs_of_runs["deq"] > pairs_of_runs["explicit"]).sum()
+    assert f"ends higher in {higher} of the {len(pairs_of_runs)} pairs" in RECORD
 
 
 # --- speed ----------------------------------------------------------------------------------------
