@@ -19,7 +19,7 @@ from nclib.publish.readable import for_readers
 from nclib.system import paths, words
 
 VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
-WITH_RULES = ("internalization", "residual_and_error", "depth_and_rank", "optimisers", "which_gradient")
+WITH_RULES = ("optimisers", "which_gradient")
 """Notebooks with a rule of their own that was stated before their runs."""
 BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
 """How the items of the scorecard on digits begin that are shown where they lead or differ significantly."""

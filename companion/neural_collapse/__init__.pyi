@@ -15,18 +15,6 @@ from .audit import (
     integrated_rate as integrated_rate,
     largest_std as largest_std,
 )
-from .depth import (
-    DepthConfig as DepthConfig,
-    approach as approach,
-    collapse_without_solver as collapse_without_solver,
-    depth_rows as depth_rows,
-    error_table as error_table,
-    final_ranks as final_ranks,
-    rank_claims as rank_claims,
-    rank_of_means as rank_of_means,
-    states_as_models as states_as_models,
-    without_solver as without_solver,
-)
 from .experiments import REMEDIES as REMEDIES
 from .experiments import RULES as RULES
 from .layer_peeled import (

@@ -6,7 +6,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from companion.neural_collapse.depth import DepthConfig
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.config import DataConfig, GradientConfig, RunConfig, StoredConfig
 from nclib.engine.builders import ARMS, classifiers, data_config, model_config
@@ -133,22 +132,6 @@ def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
     return both + [run.replace(model=matched) for run in both if run.model.kind == "deq"]
 
 
-def _equilibria(profile: Profile) -> list[StoredConfig]:
-    """The DEQs of the settings of Tables 1–4, and a look at each without its solver."""
-    runs = [run for run in _scorecard(profile) if run.model.kind == "deq"]
-    return [*runs, *(DepthConfig(base=run) for run in runs)]
-
-
-def _depth_and_rank(profile: Profile) -> list[StoredConfig]:
-    """The networks of Tables 1–4 with the cell applied once, looks at their equilibria, and at all last blocks of
-    `controls`."""
-    blocks = _controls(profile)
-    if not blocks:
-        return []
-    looks = [*_equilibria(profile), *blocks, *(DepthConfig(base=run) for run in blocks)]
-    return list(dict.fromkeys([*_equilibrium_or_cell(profile), *looks]))
-
-
 def _optimisers(profile: Profile) -> list[RunConfig]:
     """Three networks on balanced data with SGD, with Adam, whose weight decay is coupled as in SGD, and with AdamW. The
     learning rate of the latter two is PyTorch's; AdamW scales the weights down in a step as much as SGD does in the
@@ -202,9 +185,6 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
     "neural_collapse/scorecard": _scorecard,
     "neural_collapse/solver_and_collapse": _solver_and_collapse,
-    "neural_collapse/internalization": _equilibria,
-    "neural_collapse/residual_and_error": _equilibria,
-    "neural_collapse/depth_and_rank": _depth_and_rank,
     "neural_collapse/optimisers": _optimisers,
     "neural_collapse/which_gradient": _which_gradient,
     "walkthrough/07_imbalance": _imbalance_at_a_glance,

@@ -52,7 +52,7 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 TRAINED = (
     *("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "recipes", "controls"),
     *("equilibrium_or_cell", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets", "solver_and_collapse"),
-    *("internalization", "residual_and_error", "depth_and_rank", "optimisers", "which_gradient"),
+    *("optimisers", "which_gradient"),
 )
 SUMMARY = "quick/neural_collapse/scorecard"
 SUMMED_UP = tuple(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse"))
@@ -76,9 +76,6 @@ COMPUTED = (
     "quick/separation_bias/theorem1_regions",
 )
 """Drawings whose notebooks compute with PyTorch: the last bits are those of one kind of processor."""
-
-DERIVED = ("depth_and_rank",)
-"""Histories whose values the notebook computes, with last digits of one kind of processor."""
 
 LEFT_OUT = {"tables/neural_collapse/fig2_tsne.csv": ("x", "y")}
 """Columns that differ from one processor to the next although their source is tracked: coordinates of t-SNE."""
@@ -158,7 +155,7 @@ def _read(path: Path, folder: Path) -> dict[str, Any]:
         if name not in left_out
     }
     whole = {} if left_out else {"sha256": _digest(path.read_bytes())}
-    raw = header[0] == "run_id" and "metric" in header and path.stem not in DERIVED  # histories as they are tracked
+    raw = header[0] == "run_id" and "metric" in header  # histories as they are tracked
     floats = [] if raw else [name for name, *values in zip(header, *rows, strict=True) if any(map(_is_float, values))]
     return {"rows": len(rows), "columns": columns, **whole, "floats": floats}
 
