@@ -34,7 +34,7 @@ _WIDTH = 100  # of what is printed
 
 _MAIN = ("balanced", "imbalanced", "inputs_bounded", "steps", "printed_numbers", "second")
 # In this order `ids` names what they certify.
-_MODULES = (*(f"neural_collapse.{name}" for name in _MAIN), "separation_bias.depth", "kernel_equivalence.released_code")
+_MODULES = (*(f"neural_collapse.{name}" for name in _MAIN), "separation_bias.depth")
 
 
 class UnknownCertificate(ValueError):

@@ -1,6 +1,4 @@
-"""Ling et al. (ICML 2024): kernels, networks and certificates. No printed formula of the paper was at hand: the
-certificates are about its released code.
-"""
+"""Ling et al. (ICML 2024): kernels and networks, by its released code. No formula of the paper itself was at hand."""
 
 from nclib.system import lazy
 

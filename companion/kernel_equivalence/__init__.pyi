@@ -27,7 +27,6 @@ from .errors import (
     finite_width_errors as finite_width_errors,
     finite_width_kernels as finite_width_kernels,
     image_samples as image_samples,
-    kernel_row as kernel_row,
     matching_errors as matching_errors,
     published_kernels as published_kernels,
 )

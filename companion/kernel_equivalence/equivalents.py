@@ -17,11 +17,6 @@ from companion.kernel_equivalence.activations import AnyActivation, Coefficients
 
 _K = 1 - 2 / math.pi  # Var |ξ|
 
-Version = Literal["derived", "centred_T", "minus_tau4"]
-"""Of the formula: as derived here; with T from the centred C_a − C°, as in the released scripts; with −τ_0⁴ α_3 I, as
-in an earlier code of the same group (multiplied by 0 in the released scripts). The last two differ from the first by
-matrices that do not vanish, and are kept to show their errors."""
-
 
 def empirical_tau0(x: np.ndarray) -> float:
     """τ_0 = √(mean ‖x_i‖²) of the samples in the columns of x (p, n)."""
@@ -114,7 +109,6 @@ def equivalent(
     sigma_a2: float,
     tau0: float | None = None,
     kernel: Literal["ck", "ntk", "ntk_full"] = "ck",
-    version: Version = "derived",
 ) -> np.ndarray:
     """The matrix that a kernel of a DEQ approaches on a Gaussian mixture, here for the conjugate kernel.
 
@@ -131,7 +125,6 @@ def equivalent(
     activation, sigma_a2 : as in `coefficients`
     tau0 : scale of the data; left out, `empirical_tau0`
     kernel : "ck", "ntk", or "ntk_full", in which B is trained as well
-    version : see `Version`
 
     Returns
     -------
@@ -146,14 +139,11 @@ def equivalent(
     first, second, third, power = alphas if kernel == "ck" else betas
     weights = np.bincount(labels) / n
     offsets, products = moments.traces - weights @ moments.traces, moments.products
-    if version == "centred_T":
-        mixed = products @ weights
-        products = products - mixed[:, None] - mixed[None, :] + weights @ mixed
     noise = math.sqrt(p) * x - moments.means.T[:, labels]
     psi = ((noise**2).sum(axis=0) - moments.traces[labels]) / p
     radius = offsets[labels] / p + psi
     found = first * (x.T @ x) + second * np.outer(radius, radius) + third / p**2 * products[np.ix_(labels, labels)]
-    found[np.diag_indices(n)] += power - tau0**2 * first - (tau0**4 * third if version == "minus_tau4" else 0.0)
+    found[np.diag_indices(n)] += power - tau0**2 * first
     return found
 
 

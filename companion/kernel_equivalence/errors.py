@@ -3,11 +3,10 @@ width; images as samples; and what the captions of Ling et al. (2024) print."""
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-import scipy
 import torch
 
 from companion.kernel_equivalence import activations, equivalents, exact
@@ -20,21 +19,6 @@ from nclib.system import paths
 _TOLERANCE = {np.float64: 1e-10, np.float32: 1e-6}
 
 
-def mixture_options(name: str, p: int) -> dict[str, object]:
-    """Options of `gaussian_mixture` for the mixture of the captions, "figure"; the same with μ = 0, "zero_mean"; three
-    unbalanced classes with Toeplitz covariances and dense means, "toeplitz"."""
-    if name == "figure":
-        return {}
-    if name == "zero_mean":
-        return {"means": np.zeros((2, p))}
-    decay = [scipy.linalg.toeplitz(r ** np.arange(p)) for r in (0.2, 0.4, 0.1)]
-    scale = [1.0, 1 + 4 / math.sqrt(p), 1 - 3 / math.sqrt(p)]
-    direction = np.stack([np.cos(a + np.arange(p) * (a + 1)) for a in range(3)])
-    means = 3 * direction / np.linalg.norm(direction, axis=1, keepdims=True)
-    covariances = [s * c for s, c in zip(scale, decay, strict=True)]
-    return {"means": means, "covariances": covariances, "shares": (0.5, 0.3, 0.2)}
-
-
 def equivalence_errors(
     activations: Sequence[str],
     sizes: Sequence[int],
@@ -44,9 +28,8 @@ def equivalence_errors(
     tau0: Sequence[str] = ("empirical",),
     kernels: Sequence[str] = ("ck",),
     versions: Sequence[str] = ("derived",),
-    mixture: str = "figure",
 ) -> pd.DataFrame:
-    """Spectral errors of the equivalents on Gaussian mixtures with population moments.
+    """Spectral errors of the equivalents on the mixture of the captions, with population moments.
 
     Parameters
     ----------
@@ -54,8 +37,7 @@ def equivalence_errors(
     ratio : p/n
     tau0 : conventions
     kernels : of "ck", "ntk", "ntk_full"
-    versions : see `Version`, and "entrywise" (`ck_entrywise`, of the CK alone)
-    mixture : see `mixture_options`
+    versions : "derived" (`equivalent`), and "entrywise" (`ck_entrywise`, of the CK alone)
 
     Returns
     -------
@@ -64,7 +46,7 @@ def equivalence_errors(
     rows = []
     for n, seed in itertools.product(sizes, seeds):
         p = round(ratio * n)
-        x, labels, moments = gaussian_mixture(n, p, seed, **mixture_options(mixture, p))
+        x, labels, moments = gaussian_mixture(n, p, seed)
         for name, convention in itertools.product(activations, tau0):
             scale = equivalents.resolve_tau0(x, labels, convention, moments)
             if set(kernels) == {"ck"}:
@@ -77,7 +59,7 @@ def equivalence_errors(
                     if version == "entrywise":
                         near = equivalents.ck_entrywise(x, name, sigma_a2, scale)
                     else:
-                        near = equivalents.equivalent(x, labels, moments, name, sigma_a2, scale, kernel, version)
+                        near = equivalents.equivalent(x, labels, moments, name, sigma_a2, scale, kernel)
                     error = spectral_norm(kernel_of[kernel] - near) / norm
                     rows.append((name, n, p, seed, kernel, convention, version, error, norm))
     return pd.DataFrame(rows, columns=["activation", "n", "p", "seed", "kernel", "tau0", "version", "error", "norm"])
@@ -215,17 +197,6 @@ def image_samples(dataset: str, classes: Sequence[str], n: int = 0) -> tuple[np.
     x -= x.mean(axis=1, keepdims=True)
     x /= math.sqrt((x**2).sum() / x.shape[1])
     return x, np.repeat(np.arange(len(classes)), [len(rows) for rows in chosen])
-
-
-def kernel_row(
-    claim: str, evidence: str, rule: str, cases: Iterable, place: str = "here", remark: str = "our advice", by: str = ""
-) -> dict[str, str]:
-    """A row of the ledger of the released scripts: "holds" where the rule is met in every case, else "not shown". All
-    are beyond the paper, because none of its formulas is at hand. `place` is where the claim is from, `by` the id for
-    ``nclib certify``, where there is one."""
-    verdict = "holds" if all(cases) else "not shown"
-    row = dict(place=place, part="beyond the paper", claim=claim, reading="ours", evidence=evidence, rule=rule)
-    return row | dict(verdict=verdict, remark=remark, certificate=by)
 
 
 def published_kernels(figure: str) -> pd.DataFrame:

@@ -10,7 +10,7 @@ fixed point, solved by Newton's method with closed forms or with the Mehler seri
 Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1). Everything is numpy in float64.
 
 Source: Ling et al. (ICML 2024), by their released scripts and derivations of our own; no printed formula of the paper
-is at hand. Where the scripts deviate from what is derived here, the notebook ``corrections`` shows it.
+is at hand.
 """
 
 import itertools
@@ -208,9 +208,7 @@ def implicit_kernels(
     return ImplicitKernels(ck, ck / rest, (ck + (1 - sigma_a2) * (x.T @ x) * slope) / rest)
 
 
-def implicit_ck(
-    x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None, centred: bool = True
-) -> np.ndarray:
+def implicit_ck(x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None) -> np.ndarray:
     """The conjugate kernel of an infinitely wide DEQ.
 
         G*_ij = E[φ(u_i)φ(u_j)],   (u_i, u_j) ~ N(0, Λ restricted to i, j),   Λ = σ_a² G* + σ_b² XᵀX
@@ -220,7 +218,6 @@ def implicit_ck(
     x : (p, n), a sample in a column, ‖x_i‖² = O(1)
     activation, sigma_a2 : as in `coefficients`
     tau0 : scale at which the activation is centred; left out, `empirical_tau0` of x
-    centred : False gives the kernel of the activation as it is, with its mean; the theorems need mean 0
 
     Returns
     -------
@@ -233,16 +230,14 @@ def implicit_ck(
 
     Source: proposition 2.6, post-activation convention; activation centred at τ_* as in remark 3.5.
     """
-    return _implicit(x, activation, sigma_a2, tau0, centred)[0]
+    return _implicit(x, activation, sigma_a2, tau0)[0]
 
 
-def _implicit(
-    x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centred: bool = True, slopes: bool = False
-) -> Two:
+def _implicit(x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, slopes: bool = False) -> Two:
     """G* and E, to full precision only with `slopes`."""
     phi = act.well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
-    bias = act.coefficients(phi, sigma_a2, tau0).bias if centred else 0.0
+    bias = act.coefficients(phi, sigma_a2, tau0).bias
     drive = (1 - sigma_a2) * (x.T @ x)
     pairs = _Pairs(phi, act.fixed_scales(phi, sigma_a2, np.diag(drive), bias), bias)
     return _by_tiles(pairs, drive, lambda *at: _newton(pairs, *at, sigma_a2, slopes))

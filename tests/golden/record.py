@@ -70,7 +70,7 @@ COMPUTED = (
     *(f"quick/walkthrough/{name}" for name in ("01_fixed_points", "02_anderson_and_broyden", "03_implicit_gradient")),
     *(f"quick/walkthrough/{name}" for name in ("04_deq_layer", "05_neural_collapse", "06_train_on_digits")),
     "quick/walkthrough/07_imbalance",
-    *(f"quick/kernel_equivalence/{name}" for name in ("corrections", "fig1", "fig2", "ntk", "spectra")),
+    *(f"quick/kernel_equivalence/{name}" for name in ("fig1", "fig2", "ntk", "spectra")),
     "quick/kernel_equivalence/your_own_activation",
     *(f"quick/neural_collapse/{name}" for name in ("theory_imbalance", "theory_layer_peeled")),
     "quick/separation_bias/theorem1_regions",
