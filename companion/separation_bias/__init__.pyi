@@ -4,7 +4,6 @@ from .claims import (
     arm_names as arm_names,
     curve_rows as curve_rows,
     describe_regressions as describe_regressions,
-    looks_ledger as looks_ledger,
     regression_table as regression_table,
     separation_ledger as separation_ledger,
     trained_ledger as trained_ledger,

@@ -12,7 +12,7 @@ from companion.separation_bias.constructions import NETWORKS
 from companion.separation_bias.diagonal import gotu_diagonal
 from companion.separation_bias.experiments import MORE_SEEDS, STEEP_DIMENSIONS
 from companion.separation_bias.regression import EQUILIBRIUM, LAST_ITERATION, RegressionConfig
-from nclib.comparison import Verdict, interval, pairs, verdict
+from nclib.comparison import Verdict, interval, verdict
 from nclib.config import run_id
 
 LEDGER = ["place", "part", "claim", "reading", "evidence", "rule", "verdict", "scale", "remark", "certificate"]
@@ -306,17 +306,6 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
     rule = "FNN by more than 100, DEQ by less than 3"
     first_row = reported("the DEQ's weights stay, the FNN's grow", text, rule, steady)
     return [first_row, reported("at comparable loss", other, "within a factor of 3 at every d", near)]
-
-
-def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
-    """Figure 6 as a row of `LEDGER`, reported and never judged, from a tidy frame that
-    holds runs of `companion.separation_bias.saliency`."""
-    looked = frame[frame["split"] == "cam"]
-    found = {name: pairs(looked, name, "cam").table["difference"] for name in ("coverage", "entropy", "accuracy")}
-    text = "DEQ − explicit: " + ", ".join(f"{name} {interval(values)}" for name, values in found.items())
-    where = "Figure 6", "Grad-CAM of the DEQ is more diffuse", text, "never judged"
-    ours = "our networks, images and settings of Grad-CAM"
-    return pd.DataFrame([_row(where, "reported", len(found["coverage"]), [], ours)], columns=LEDGER)
 
 
 def describe_regressions(configs: Sequence[RegressionConfig]) -> str:

@@ -93,10 +93,9 @@ eight others showed no difference."""
 
 
 def regression_runs(notebook: str, profile: Profile) -> list[StoredConfig]:
-    """The trainings of a notebook of this paper, seed by seed; "verdicts" needs those of all. Where the profile's seeds
-    are enough for verdicts, the tasks of `MORE_SEEDS` have at least as many as stand there."""
-    chosen = _GRIDS if notebook == "verdicts" else [notebook]
-    runs = [run for name in chosen for run in _GRIDS[name]()]
+    """The trainings of a notebook of this paper, seed by seed. Where the profile's seeds are enough for verdicts, the
+    tasks of `MORE_SEEDS` have at least as many as stand there."""
+    runs = _GRIDS[notebook]()
     short = {"steps": 10} if profile.name == "smoke" else {}
     judged = MORE_SEEDS if profile.seeds >= MIN_SEEDS else {}
     once = {run: max(profile.seeds, judged.get(run.task.label(), 0)) for run in runs}
@@ -116,6 +115,5 @@ def _where_networks_look(profile: Profile) -> list[StoredConfig]:
 EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     **{f"separation_bias/{name}": partial(regression_runs, name) for name in NOTEBOOKS},
     "separation_bias/fig6": _where_networks_look,
-    "separation_bias/verdicts": lambda profile: regression_runs("verdicts", profile) + _where_networks_look(profile),
 }
 PARTS = [("separation_bias", "Wu et al.: separation and bias")]

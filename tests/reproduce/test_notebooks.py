@@ -22,7 +22,7 @@ from nclib.system import paths, words
 
 NAMES = notebooks.available()
 LONGEST_CELL = 25
-NO_IMAGES = {f"separation_bias/{name}" for name in (*NOTEBOOKS, "verdicts")}
+NO_IMAGES = {f"separation_bias/{name}" for name in NOTEBOOKS}
 """Notebooks whose trainings have nothing but their seeds to change."""
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""

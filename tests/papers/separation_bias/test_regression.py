@@ -11,7 +11,7 @@ from companion import separation_bias as sb
 from companion.separation_bias import claims, regression
 from companion.separation_bias.claims import LEDGER
 from companion.separation_bias.constructions import steep_target, tent_map
-from companion.separation_bias.experiments import STEEP_DIMENSIONS
+from companion.separation_bias.experiments import NOTEBOOKS, STEEP_DIMENSIONS
 from companion.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.config import run_id
 from nclib.engine import runs
@@ -59,7 +59,7 @@ def test_the_unseen_is_never_trained_on(task):
 
 
 def test_a_configuration_survives_json_with_its_identity():
-    configs = [c for c in experiment("separation_bias/verdicts", "quick", seeds=2) if c.kind == "regression"]
+    configs = dict.fromkeys(c for name in NOTEBOOKS for c in experiment(f"separation_bias/{name}", "quick", seeds=2))
     assert all(RegressionConfig(**config.model_dump(mode="json")) == config for config in configs)
     assert len({run_id(config) for config in configs}) == len(configs)
 
