@@ -96,6 +96,18 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     shutil.copy(paths.notebooks() / "nano.py", folder / "notebooks")
     notes = [f"docs/{note.stem}" for note in sorted((folder / "docs").glob("*.md"))]
     _write(folder / "index.md", "\n\n".join([text, *front(pages, [*more, *notes])]))
+    for page in (folder / "index.md", *(folder / "docs").glob("*.md")):
+        _unlink_absent_notebooks(page)
+
+
+def _unlink_absent_notebooks(page: Path) -> None:
+    """Links to notebooks that are not part of these results become plain text."""
+
+    def shown(link: re.Match[str]) -> str:
+        return link[0] if (page.parent / link[2]).exists() else link[1]
+
+    text = page.read_text("utf-8")
+    page.write_text(re.sub(r"\[([^\]]*)\]\(([^)#]+\.ipynb)\)", shown, text), encoding="utf-8")
 
 
 def front(pages: list[Page], notes: list[str]) -> list[str]:
