@@ -6,6 +6,7 @@
 #   recipes/protocol-2.sh pause FOLDER     stop both processes for a while
 #   recipes/protocol-2.sh resume FOLDER
 #   recipes/protocol-2.sh end FOLDER       end them; the next start goes on from their checkpoints
+#   recipes/protocol-2.sh verdict FOLDER   the analysis of the seeds that are complete, at least five
 #
 # IMAGES is a folder train/<class>/…, test/<class>/…; FOLDER lies outside this clone. PYTHON names another interpreter.
 set -euo pipefail
@@ -23,6 +24,23 @@ case ${1:?"see the head of this file"} in
     pause) signal STOP "${2:?FOLDER}"; exit ;;
     resume) signal CONT "${2:?FOLDER}"; exit ;;
     end) signal CONT "${2:?FOLDER}"; signal TERM "$2"; rm -f "$2/pids"; exit ;;
+    verdict)
+        cd "${2:?FOLDER}"
+        NCLIB_ROOT=$PWD/clone NCLIB_RESULTS=$PWD/results NCLIB_DATA=$PWD/data venv/bin/python - <<'END'
+from nclib.papers.neural_collapse.replication import TooEarly, analyse, diverged, sealed
+
+store = sealed()
+runs = {run: store.open(run).arrays for run in store.ids()}
+reason = "these seeds are complete"
+try:
+    found = analyse(store.frame(list(runs)), runs, list(diverged(store)), reason)
+except TooEarly as error:
+    raise SystemExit(str(error))
+print(f"DEQ against ResNet-18, seeds {found.seeds}, change with its 95 % interval:")
+print(found.primary.drop(columns=["split", "seeds"]).round(1).to_string(index=False))
+print(f"The claim is {found.verdict}.")
+END
+        exit ;;
 esac
 
 folder=$1
