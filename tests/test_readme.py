@@ -17,6 +17,7 @@ import pytest
 from companion import certify
 from companion import docs_tables as measured
 from companion.neural_collapse import replication
+from companion.neural_collapse.accuracy_tables import published
 from companion.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
 from companion.neural_collapse.front_figures import turning_back
 from companion.neural_collapse.seli import table as seli_distances
@@ -76,7 +77,7 @@ def test_other_definitions_have_their_numbers():
     text = bullet("The definition")
     assert f"{less['eq13']} in NC2 and {less['eq14']} in NC3" in text
     seli = seli_distances().loc[100]["means_seli"].unstack()
-    assert "class means of the DEQ are not closer to it" in text
+    assert "to which the class means of the DEQ are [not closer]" in text
     assert (seli["DEQ"] > seli["ResNet-18"]).all()
 
 
@@ -109,6 +110,14 @@ def test_what_speaks_against_the_claim_has_its_numbers():
     assert "it may only be later" in text
     rise = turning_back().query("metric == 'NC3'").pivot(index="K_A", columns="network", values="rise")
     assert (rise["ResNet-18"] > rise["DEQ"]).all()
+
+
+def test_the_limits_have_the_accuracies():
+    ours = compared(EVERY["acc"], "balanced").table["explicit"].mean()
+    paper = published().query("dataset == 'cifar10' and split == 'overall' and model == 'explicit' and R == 1")
+    assert len(paper) == 1
+    expected = f"{ours:.0f} % for ResNet-18 on balanced classes, instead of {paper['mean'].iloc[0]:.0f} %"
+    assert expected in README
 
 
 # --- commands, speed and the two other papers ------------------------------------------------------
