@@ -1,6 +1,5 @@
 """The box under a claim says what the tables of its own notebook say, and of no older execution."""
 
-import json
 import os
 import time
 
@@ -8,8 +7,7 @@ import IPython
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import scorecard
-from nclib.publish import answer, artefacts, notebooks
+from nclib.publish import answer, artefacts
 from nclib.system import paths, words
 
 FIG3 = "neural_collapse/fig3"
@@ -75,24 +73,3 @@ def test_the_box_fills_in_when_the_tables_are_saved(shown, monkeypatch):
     assert [box.note for _, box in shown] == [answer.WAITING]
     save(claims())
     assert [name for name, _ in shown] == [FIG3, FIG3] and shown[1][1].table["verdict"][0] == "lower"
-
-
-def judges(name, codes):
-    """Whether a notebook saves verdicts: rows of the scorecard, or a table of verdicts that it makes or shows."""
-    folder, _, notebook = name.partition("/")
-    listed = {scorecard._ENDS.sub("", table) for tables in scorecard.SOURCES.values() for table in tables}
-    if folder == "neural_collapse" and notebook in listed:
-        return True
-    return any("notes.readable(" in code or "claims_table(" in code for code in codes)
-
-
-@pytest.mark.parametrize("name", [name for name in notebooks.available() if not name.startswith("walkthrough/")])
-def test_a_notebook_that_judges_begins_with_its_answer(name):
-    cells = json.loads(notebooks.source(name).read_text(encoding="utf-8"))["cells"]
-    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    found = [place for place, code in enumerate(codes) if "notes.answer(" in code]
-    assert found == [1] * judges(name, codes)  # after the parameters, which show nothing
-    picture = next(place for place, cell in enumerate(cells) if "subplots(" in "".join(cell["source"]))
-    folded = [cell["metadata"].get("jupyter", {}).get("source_hidden", False) for cell in cells[1 : picture + 1]]
-    assert not found or all(folded), "between the claim and the first picture stands nothing but the answer"
-    assert not found or f'notes.answer("{name}", profile)' in codes[1]
