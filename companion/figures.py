@@ -6,6 +6,7 @@ Nothing is trained. They are plotted aside, in ``build/figures``, and copied whe
 ``python -m companion.figures NAME …`` renders the small pictures of these notebooks alone.
 """
 
+import io
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from PIL import Image
 
 from companion.docs_tables import numbers
-from companion.neural_collapse import front_figures
+from companion.neural_collapse import TWO_BLOCKS, front_figures
 from nclib.publish.notebooks import images, select
 from nclib.publish.numbers import fill_pages
 from nclib.reproduce.reproduce import reproduce
@@ -25,8 +26,12 @@ from nclib.system.processes import environment_restored
 LARGE = ("collapse", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table3", "table4")
 """Notebooks of the main paper whose pictures show CIFAR-10; those of the others show digits, or nothing trained."""
 CIFAR10 = "dataset=folder:cifar10-jpeg@ef1101d4a992"
-WIDEST = 850
-"""Width of a small picture in pixels."""
+SMALL = 0.42
+"""Size of a small picture against that of the saved figure: 850 pixels where that is as wide as a page."""
+SVG_SCALE = 1.31
+"""The same for an SVG."""
+DRAWINGS = {"two_blocks": TWO_BLOCKS}
+"""Pictures that no notebook plots."""
 
 
 def draw() -> None:
@@ -37,7 +42,7 @@ def draw() -> None:
     _copy(quick, "quick")
     _copy(large, "full")
     for picture in _aside().glob("*.png"):
-        _save_in_few_colours(picture, paths.reference() / "figures" / picture.name)
+        _reduce_colours(picture, paths.reference() / "figures" / picture.name)
     small_pictures(names, [large, quick])
     fill_pages(numbers(), write=True)
 
@@ -79,18 +84,25 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
     """
     written = []
     for notebook, target in [(name, image) for name in names for image in images(name)]:
-        figure = Path("figures", notebook).with_name(target.name)
-        found = next((folder / figure for folder in results if (folder / figure).is_file()), None)
-        if found is None:
-            raise SystemExit(f"{notebook} links to images/{target.name}, but saved no figure of that name")
         target.parent.mkdir(exist_ok=True)
-        with Image.open(found) as image:
-            small = image.convert("RGB")
-        small.thumbnail((WIDEST, 2 * WIDEST), Image.Resampling.LANCZOS)
-        few = small.quantize(64, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        few.save(target, optimize=True)
+        _save_in_few_colours(_small_picture(notebook, target, results), target)
         written.append(target)
     return written
+
+
+def _small_picture(notebook: str, target: Path, results: Sequence[Path]) -> Image.Image:
+    if target.stem in DRAWINGS:
+        import vl_convert  # an extra, which nothing else here needs
+
+        drawing = DRAWINGS[target.stem].read_text(encoding="utf-8")
+        return Image.open(io.BytesIO(vl_convert.svg_to_png(drawing, scale=SVG_SCALE))).convert("RGB")
+    figure = Path("figures", notebook).with_name(target.name)
+    for folder in results:
+        if (folder / figure).is_file():
+            with Image.open(folder / figure) as image:
+                size = (round(SMALL * image.width), round(SMALL * image.height))
+                return image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+    raise SystemExit(f"{notebook} links to images/{target.name}, but saved no figure of that name")
 
 
 def _shown_large(names: Iterable[str]) -> list[str]:
@@ -122,15 +134,19 @@ def _copy(results: Path, profile: str) -> None:
     for target in paths.reference().glob(f"[ft]*s/*-{profile}.*"):
         new = results / target.parent.name / "neural_collapse" / target.name.replace(f"-{profile}.", ".")
         if target.suffix == ".png":
-            _save_in_few_colours(new, target)
+            _reduce_colours(new, target)
         else:
             shutil.copy(new, target)
 
 
-def _save_in_few_colours(picture: Path, target: Path) -> None:
-    """256 colours take a third of the bytes; a pixel is off by a few of 255."""
+def _reduce_colours(picture: Path, target: Path) -> None:
     with Image.open(picture) as image:
-        few = image.convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        _save_in_few_colours(image.convert("RGB"), target)
+
+
+def _save_in_few_colours(image: Image.Image, target: Path) -> None:
+    """256 colours take a third of the bytes; a pixel is off by a few of 255."""
+    few = image.quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(target)
 
 

@@ -121,14 +121,14 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
 
     idle = table["verdict"] == "not run"
     own = table["dataset"].where(~idle, "–")
-    shown: dict[str, Any] = {"data": own, "printed for": own.map(stands_for).fillna(table["dataset"].where(idle, "–"))}
+    shown: dict[str, Any] = {"data": own, "stands for": own.map(stands_for).fillna(table["dataset"].where(idle, "–"))}
     if table["K_A"].notna().any():
         shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
     for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):
         ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
         shown[f"{label}, ours ± within [95 %]"] = ours
-        shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
+        shown[f"{label}, the paper"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
     shown["DEQ − ResNet-18 [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "half")
-    shown["detectable"] = text("{:.1f}", "detectable")
-    shown["printed difference"] = text("{:+.2f}", "printed_difference")
+    shown["detectable difference"] = text("{:.1f}", "detectable")
+    shown["difference in the paper"] = text("{:+.2f}", "printed_difference")
     return pd.DataFrame(shown | {name: table[name] for name in words.JUDGED})

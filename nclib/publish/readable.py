@@ -15,12 +15,12 @@ NAMES |= {"lower_in": "lower in", "settings_found": "settings", "printed": "the 
 """Columns that readers call by another name."""
 
 _SAVED = {r"(?<=[−/] )explicit(?=$|[:,] (?!same))|^explicit$": "ResNet-18", "^deq$": "DEQ"}
-_SAVED |= {r"(?<!-)\bexplicit[ _]matched\b": "explicit, same cell", r"(?<!-)\bweight[ _]tied\b": "weight-tied"}
-_SAVED |= {r"(?<!-)\bexplicit[ _]flops\b": "explicit, same compute"}
-_SAVED |= {"NC1, class-balanced": "NC1, eq. 12, scatter averaged over classes"}
+_SAVED |= {r"(?<!-)\bexplicit[ _]matched\b|explicit, same cell": "same block, once"}
+_SAVED |= {r"(?<!-)\bweight[ _]tied\b": "weight-tied", r"(?<!-)\bexplicit[ _]flops\b": "explicit, same compute"}
+_SAVED |= {"NC1, class-balanced": "NC1, eq. 12, class-balanced"}
 _SAVED |= {"cosine among minority classes": "cos(w_j, w_k) of minority classes"}
 
-_WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R")
+_WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "stands for", "dataset", "K_A", "R")
 _CLAIM = ("remedy", "arm", "printed", "claim", "metric", "quantity", "accuracy", "measure", "model", "split")
 _FIRST = (*_WHERE, *_CLAIM, *VERDICT_COLUMNS, "scale")
 _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command", "notebook", "runs")
@@ -32,7 +32,7 @@ def for_readers(text: str) -> str:
     Examples
     --------
     >>> for_readers("controls: NC1, class-balanced, DEQ − explicit matched")
-    'controls: NC1, eq. 12, scatter averaged over classes, DEQ − explicit, same cell'
+    'controls: NC1, eq. 12, class-balanced, DEQ − same block, once'
     >>> for_readers("DEQ / explicit: NC1"), for_readers("explicit layers, digits-explicit_matched-s0-3e1")
     ('DEQ / ResNet-18: NC1', 'explicit layers, digits-explicit_matched-s0-3e1')
     """

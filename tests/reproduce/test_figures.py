@@ -57,12 +57,12 @@ def test_small_pictures_alone_are_those_of_the_largest_runs(drawn):
     assert (paths.notebooks() / "neural_collapse/images/fig3.png").is_file()
 
 
-def test_a_small_picture_is_as_wide_as_a_page_and_a_link_needs_a_figure(drawn, tmp_path):
+def test_a_small_picture_is_0_42_of_the_figure_and_a_link_needs_one(drawn, tmp_path):
     figure = tmp_path / "figures/neural_collapse/fig3.png"
     figure.parent.mkdir(parents=True)
-    Image.new("RGBA", (2400, 900), "red").save(figure)
+    Image.new("RGBA", (2025, 1000), "red").save(figure)
     with Image.open(*figures.small_pictures(["neural_collapse/fig3"], [tmp_path])) as image:
-        assert image.size == (850, 319)
+        assert image.size == (850, 420)
     figure.unlink()
     with pytest.raises(SystemExit, match="no figure of that name"):
         figures.small_pictures(["neural_collapse/fig3"], [tmp_path])

@@ -71,7 +71,7 @@ def curves(
     if len(printed):
         _draw_printed(ax, printed)
     if printed_range is not None:
-        look = {"marker": "_", "color": "0.6", "label": "paper, CIFAR-10: first to last tick of its axis", "zorder": 1}
+        look = {"marker": "_", "color": "0.6", "label": "paper, CIFAR-10: ends of its axis", "zorder": 1}
         ax.plot([1.0, 1.0], printed_range, transform=ax.get_yaxis_transform(), clip_on=False, **look)
     return ax
 
@@ -143,7 +143,7 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log_across: b
 
 
 def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -> Legend:
-    """One legend below the figure for all panels: every label once, what the paper prints last.
+    """One legend below the figure for all panels: every label once, those of the paper last.
 
     Parameters
     ----------
@@ -228,4 +228,4 @@ def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) 
         ax.errorbar([x], [value], yerr=std, color=style.colour, **marker, **outside)
         look = {"color": style.colour, "va": "top" if value == min(values) and len(values) > 1 else "bottom"}
         ax.text(right, value, f"{value:.4g}", fontsize=7, **look, **outside)
-    ax.plot([], [], label="paper, CIFAR-10: printed value", color="0.3", linewidth=0.6, marker="o", mfc="white")
+    ax.plot([], [], label="paper, CIFAR-10: accuracy", color="0.3", linewidth=0.6, marker="o", mfc="white")

@@ -31,7 +31,7 @@ class Style(NamedTuple):
 MODEL_STYLE: dict[str, Style] = {
     "explicit": Style(PALETTE[0], "o", "ResNet-18"),
     "deq": Style(PALETTE[3], "s", "DEQ"),
-    "explicit_matched": Style(PALETTE[2], "^", "explicit, same cell"),
+    "explicit_matched": Style(PALETTE[2], "^", "same block, once"),
     "weight_tied": Style(PALETTE[4], "D", "weight-tied"),
     "explicit_flops": Style(PALETTE[5], "v", "explicit, same compute"),
 }

@@ -85,8 +85,8 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
     shown = accuracy_tables.accuracy_display(table, stand_ins)
     idle = shown[shown["verdict"] == "not run"]
     assert set(idle["data"]) == {"–"} and set(idle["ResNet-18, ours ± within [95 %]"]) == {"–"}
-    assert set(idle["printed for"]) == {"cifar10", "cifar100"}
+    assert set(idle["stands for"]) == {"cifar10", "cifar100"}
     run = shown[(shown["verdict"] != "not run") & (shown["accuracy"] == "overall")].iloc[0]
-    assert run[["data", "printed for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
-    assert run["DEQ, printed"] == "46.09 ± 1.77" and run["printed difference"] == "+1.23"
+    assert run[["data", "stands for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
+    assert run["DEQ, the paper"] == "46.09 ± 1.77" and run["difference in the paper"] == "+1.23"
     assert run["DEQ − ResNet-18 [95 %]"] == "+0.00 [± 0.00]"
