@@ -1,12 +1,15 @@
-"""What the golden tests hold still: the ids of runs, and the numbers behind figures and tables.
+"""What the golden tests hold still: ids of runs, numbers behind figures and tables, bits of tiny trainings.
 
 Write the files anew after a change that was meant, from the root of the project::
 
     python tests/golden/record.py ids
     python tests/golden/record.py numbers                          # all of them, several minutes
     python tests/golden/record.py numbers table1 lite-250/fig3    # these alone, and what sums them up
+    python tests/golden/record.py bits                             # about a minute: it trains
+    python tests/golden/record.py bits --from TAG                  # with the code of TAG: the reference on a processor
+                                                                   # that is not the recorded one; not to be committed
 
-The command says what changed. It trains nothing and reads no image files.
+The command says what changed. It reads no image files, and trains nothing but the bits.
 """
 
 import argparse
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import bits
 import filelock
 
 HERE = Path(__file__).resolve().parent
@@ -223,12 +227,27 @@ def _full_names(typed: Iterable[str]) -> list[str]:
     return chosen or known
 
 
+def _record_bits(revision: str | None) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    before = bits.read() if bits.BITS.exists() else {"machine": {}, "bits": {}}
+    if revision is None:
+        bits.write(bits.train())
+    else:
+        bits.record_from(revision)
+    print(bits.elsewhere(before["machine"]) or "on the same processor as before")
+    print(*bits.differences(before["bits"], bits.read()["bits"]) or ["as before"], sep="\n")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("what", choices=("ids", "numbers"))
+    arguments.add_argument("what", choices=("ids", "numbers", "bits"))
     arguments.add_argument("drawings", nargs="*", help="as table1 or lite-250/fig3; left out: all")
+    arguments.add_argument("--from", dest="revision", metavar="TAG", help="bits: record with the code of this revision")
     asked = arguments.parse_args()
     sys.path.insert(0, str(ROOT))
+    if asked.what == "bits":
+        _record_bits(asked.revision)
+        return
     if asked.what == "ids":
         before = IDS.read_text().splitlines() if IDS.exists() else []
         IDS.write_text(ids())
