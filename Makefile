@@ -30,7 +30,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench bench-scale bench-gpu peers figures pdf lint clean clean-results
+.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench bench-scale bench-gpu peers figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,13p' Makefile
@@ -97,10 +97,6 @@ bench bench-scale bench-gpu: setup
 # The pictures and tables that README and docs show, drawn anew from results/reference/: nothing is trained.
 figures: setup
 	$(BIN)/python -m companion.figures
-
-# A report of four pages, results/report.pdf, with the checklists as its appendix, made of parts of README and the book.
-pdf: setup
-	$(BIN)/python -m companion.pdf
 
 lint: setup
 	$(BIN)/ruff check .

@@ -57,7 +57,7 @@ html_theme_options = {
     "navbar_persistent": "",
     "footer_content_items": "",
     "search_bar_text": "Search …",
-    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "explore": []},
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
 }
 html_context = {"default_mode": "auto"}
 _mathjax = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static/mathjax/tex-svg-full.js"

@@ -12,7 +12,7 @@ from pathlib import Path
 from companion.site.sources import Page, ReportError, executed, lay_out, reference
 from nclib.system import paths, provenance
 
-NEEDED = ("numpydoc", "sphinx", "myst_nb", "sphinx_book_theme", "sphinx_design", "sphinx-mathjax-offline", "vl_convert")
+NEEDED = ("numpydoc", "sphinx", "myst_nb", "sphinx_book_theme", "sphinx_design", "sphinx-mathjax-offline")
 """Modules that make the site."""
 
 OPTIONS = ("-q",)
@@ -31,7 +31,7 @@ def build(
     profile : whose results; the site lies in ``site`` among them.
     force : make it again, changed or not.
     echo : receives each line that is said.
-    draft : leave out the reference and the page Explore, which take longest.
+    draft : leave out the reference, which takes longest.
 
     Returns
     -------
@@ -66,18 +66,13 @@ def build(
 
 
 def _make(pages: list[Page], aside: Path, draft: bool, echo: Callable[[str], None]) -> None:
-    from companion.site import explore
-
     sources, more = aside / "sources", []
     sources.mkdir(parents=True)
     if not draft:
-        (sources / "explore.md").write_text(explore.PAGE, encoding="utf-8")
         (sources / "reference.rst").write_text(reference(), encoding="utf-8")
-        more = ["explore", "reference"]
+        more = ["reference"]
     lay_out(pages, sources, more)
     _run_sphinx(aside, echo)
-    if not draft:
-        (aside / "html" / "_static" / explore.FILE).write_text(explore.script(), encoding="utf-8")
 
 
 def _run_sphinx(aside: Path, echo: Callable[[str], None]) -> None:
@@ -94,7 +89,7 @@ def _run_sphinx(aside: Path, echo: Callable[[str], None]) -> None:
 
 
 def _digest(pages: list[Page], draft: bool) -> str:
-    """Of all that the site is made from: notebooks and their pictures, the book, the code, the tracked runs."""
+    """Of all that the site is made from: notebooks and their pictures, docs, the code, the tracked runs."""
     found = hashlib.sha256(repr((draft, [(page.name, page.said) for page in pages])).encode())
     code = [provenance.folder(package) for package in ("nclib", *provenance.packages())]
     files = [file for folder in code for file in folder.rglob("*.py")]

@@ -1,4 +1,4 @@
-"""What Sphinx reads: executed notebooks and pages of the book, copied, and a front page with all of them."""
+"""What Sphinx reads: executed notebooks and pages of docs, copied, and a front page with all of them."""
 
 import inspect
 import json
@@ -17,8 +17,20 @@ from nclib.publish import notebooks
 from nclib.system import paths
 
 COURSE = "walkthrough"
-RESULTS = ("docs/collapse", "explore", "docs/findings", "docs/method", "docs/protocol", "docs/record")
-"""Pages that stand above the notebooks in the list at the side; the others stand below them."""
+RESULTS = ("docs/results", "docs/theory", "docs/beyond")
+"""Pages that are listed above the course and the notebooks."""
+BELOW = {
+    "Use": ("docs/start", "docs/library", "reference"),
+    "Method": ("docs/method", "docs/protocol", "docs/protocol-3", "docs/record"),
+    "Numbers and internals": ("docs/tables", "docs/internals"),
+}
+"""Headings and pages of the list below them; a page that is in no list comes last."""
+OLD_PATH = """:::{note}
+This page is as it was committed before the runs. Code has moved since: the registered analysis is now
+`companion/neural_collapse/replication.py`, and its test `tests/papers/neural_collapse/test_replication.py`.
+[Results](results.md) says what came out.
+:::
+"""
 
 
 class ReportError(RuntimeError):
@@ -80,8 +92,9 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     ----------
     more : pages that are there already, such as the reference.
     """
-    book = paths.root() / "docs"
-    shutil.copytree(book, folder / "docs", ignore=shutil.ignore_patterns("index.md", "_*", "conf.py"))
+    docs = paths.root() / "docs"
+    shutil.copytree(docs, folder / "docs", ignore=shutil.ignore_patterns("index.md", "_*", "conf.py"))
+    _explain_old_path(folder / "docs/protocol.md")
     for kind in ("figures", "bench"):
         shutil.copytree(paths.reference() / kind, folder / "results/reference" / kind)
     for page in pages:
@@ -91,7 +104,7 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
             shutil.copytree(page.file.parent / "images", target.parent / "images", dirs_exist_ok=True)
         if page.figure:
             _thumbnail(page.figure, folder / f"thumbnails/{page.name}.png")
-    text = (book / "index.md").read_text("utf-8")
+    text = (docs / "index.md").read_text("utf-8")
     text = re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath('docs/' + link[1])})", text)
     shutil.copy(paths.notebooks() / "nano.py", folder / "notebooks")
     notes = [f"docs/{note.stem}" for note in sorted((folder / "docs").glob("*.md"))]
@@ -110,9 +123,18 @@ def _unlink_absent_notebooks(page: Path) -> None:
     page.write_text(re.sub(r"\[([^\]]*)\]\(([^)#]+\.ipynb)\)", shown, text), encoding="utf-8")
 
 
+def _explain_old_path(protocol: Path) -> None:
+    """Put `OLD_PATH` below the title of the page, which is frozen in the repository."""
+    title, _, rest = protocol.read_text("utf-8").partition("\n")
+    protocol.write_text(f"{title}\n\n{OLD_PATH}{rest}", encoding="utf-8")
+
+
 def front(pages: list[Page], notes: list[str]) -> list[str]:
-    """The front page below its text: pictures that lead to the notebooks, what is not drawn, and the lists of pages."""
-    parts, lists = [], [_toctree("Results", [name for name in RESULTS if name in notes])]
+    """The front page below its text: pictures that lead to the notebooks, what is not drawn, and the lists of pages.
+
+    At the side the results come first, then the course, the other notebooks, and the pages `BELOW`.
+    """
+    parts, lists = [], {}
     for part in dict.fromkeys(page.name.partition("/")[0] for page in pages):
         title = notebooks.PARTS.get(part, part)
         own = [page for page in pages if page.name.startswith(f"{part}/")]
@@ -121,11 +143,15 @@ def front(pages: list[Page], notes: list[str]) -> list[str]:
         shown = [f"::::{{grid}} 3 4 6 9\n:gutter: 1\n{cards}\n::::" * bool(cards), links]
         main = part in (MAIN_PAPER, COURSE)
         parts += [f"## {title}", *shown] if main else [f":::::{{dropdown}} {title}", *shown, ":::::"]
-        lists.append(_toctree(title, [f"{_short(page)} <{page.docname}>" for page in own]))
+        lists[part] = _toctree(title, [f"{_short(page)} <{page.docname}>" for page in own])
     left = [name for name in notebooks.available() if name not in {page.name for page in pages}]
     fold = f":::{{dropdown}} {len(left)} notebooks are not drawn in these results\n"
     parts.append(f"{fold}`nclib reproduce NAME` draws one: {', '.join(left)}.\n:::" * bool(left))
-    return [*parts, *lists, _toctree("Library and methods", [name for name in notes if name not in RESULTS])]
+    above = [_toctree("Results", [name for name in RESULTS if name in notes]), lists.pop(COURSE, "")]
+    below = {title: [name for name in names if name in notes] for title, names in BELOW.items()}
+    listed = {*RESULTS, *(name for names in below.values() for name in names)}
+    below["More"] = [name for name in notes if name not in listed]
+    return [*parts, *above, *lists.values(), *(_toctree(*each) for each in below.items() if each[1])]
 
 
 def _toctree(caption: str, entries: list[str]) -> str:

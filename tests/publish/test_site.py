@@ -1,5 +1,6 @@
 """The web site: what it shows, that Sphinx makes it without a warning, and what a reader gets in a browser."""
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -8,7 +9,7 @@ import pytest
 from executed import cell, fill, fill_larger, needs_sphinx, write_notebook
 from links import Links
 
-from companion.site import build, explore, sources
+from companion.site import build, sources
 
 NAMES = ["neural_collapse/fig3", "neural_collapse/fig4"]
 HOSTILE = "<svg/onload=alert(1)>"
@@ -89,21 +90,29 @@ def test_it_is_made_again_only_when_something_has_changed(smoke, pages):
         build.build("quick")
 
 
-def test_runs_with_the_same_words_differ_in_their_seed_alone():
-    """H5: two lines are told apart by every option."""
-    store, found = explore.reference_store(), {}
-    configs = [run.config for run in map(store.open, store.ids()) if run.config["kind"] == "classifier"]
-    for config, words in zip(configs, explore.said(configs).itertuples(index=False, name=None), strict=True):
-        assert found.setdefault(words, config) == config
-    images = {words[0] for words in found}
-    assert {"digits (toy)", "CIFAR-10, all images (reduced)"} <= images and len(images) == 4
+def test_the_protocol_says_where_its_code_is_today(tmp_path):
+    page = tmp_path / "protocol.md"
+    page.write_text("# Protocol\n\nAs it was.\n", encoding="utf-8")
+    sources._explain_old_path(page)
+    assert page.read_text(encoding="utf-8") == f"# Protocol\n\n{sources.OLD_PATH}\nAs it was.\n"
+    named = re.findall(r"`([\w/]+\.py)`", sources.OLD_PATH)
+    assert len(named) == 2 and all((sources.paths.root() / file).exists() for file in named)
+
+
+def test_results_come_first_in_the_list_and_no_page_is_left_out():
+    notes = [*sources.RESULTS, "reference", "docs/protocol", "docs/method", "docs/new"]
+    pages = [sources.Page(f"{part}/fig3", Path(), "") for part in ("neural_collapse", "walkthrough")]
+    trees = [part for part in sources.front(pages, notes) if part.startswith("```{toctree}")]
+    listed = [line.split("<")[-1].strip(">") for tree in trees for line in tree.splitlines()[4:-1]]
+    own = ["notebooks/walkthrough/fig3", "notebooks/neural_collapse/fig3"]
+    assert listed == [*sources.RESULTS, *own, "reference", "docs/method", "docs/protocol", "docs/new"]
 
 
 @needs_sphinx
 def test_sphinx_makes_it_without_a_warning_and_links_resolve(draft):
     assert (draft / "notebooks/neural_collapse/fig3.html").exists() and list(broken(draft)) == []
     front = (draft / "index.html").read_text().partition("bd-article")[2]
-    order = [front.index(text) for text in ("claimed", 'id="sun-shi-neural-collapse"', "Figure 4’s twin", "not drawn")]
+    order = [front.index(text) for text in ("Question", 'id="sun-shi-neural-collapse"', "Figure 4’s twin", "not drawn")]
     assert order == sorted(order)
     assert (draft / "_images/fig3.png").stat().st_size < 20_000
 
@@ -120,7 +129,7 @@ def test_formulas_outputs_and_metadata_are_escaped(draft):
 @pytest.mark.slow
 def test_the_whole_site_has_the_reference_and_needs_no_network(whole):
     assert list(broken(whole)) == [] and (whole / "api/nclib.DEQ.html").exists()
-    for page in (whole / "index.html", whole / "explore.html", whole / "notebooks/neural_collapse/fig3.html"):
+    for page in (whole / "index.html", whole / "notebooks/neural_collapse/fig3.html"):
         loaded = [link for tag, link in Links(page.read_text()).links if tag in ("script", "img", "link")]
         assert not [link for link in loaded if urlsplit(link).scheme in ("http", "https")]
 
@@ -149,10 +158,8 @@ def opened(browser, page: Path, width: int, question: str = ""):
 
 @needs_sphinx
 @pytest.mark.slow
-def test_a_reader_finds_explores_and_never_scrolls_sideways(whole, browser):
-    from selenium.webdriver.support.ui import Select, WebDriverWait
-
-    pages = ("index", "explore", "docs/findings", "docs/internals", "api/nclib.DEQ")
+def test_a_reader_finds_what_is_asked_and_never_scrolls_sideways(whole, browser):
+    pages = ("index", "docs/results", "docs/theory", "docs/tables", "docs/internals", "api/nclib.DEQ")
     for page in (*pages, "notebooks/neural_collapse/fig3"):
         for width in (1280, 390):
             assert opened(browser, whole / f"{page}.html", width) <= width, (page, width)
@@ -160,16 +167,7 @@ def test_a_reader_finds_explores_and_never_scrolls_sideways(whole, browser):
     assert browser.execute_script("return document.documentElement.scrollHeight") <= 3 * 800
     picture, *told = [part.rect for part in browser.find_elements("css selector", "article h1 ~ p")[:4]]
     assert all(part["x"] < picture["x"] and part["y"] + part["height"] < 800 for part in told)
-    for question, place in (("Theorem B.3", "theorem-b-3"), ("confidence interval", "confidence-intervals")):
+    for question, place in (("SELI", "tables"), ("statistics", "method")):
         opened(browser, whole / "search.html", 1280, f"?q={question.replace(' ', '+')}")
         hits = browser.find_elements("css selector", "ul.search li a")[:3]
         assert any(place in hit.get_attribute("href") for hit in hits), question
-    opened(browser, whole / "explore.html", 390)
-    menus = browser.find_elements("css selector", "#explore-menus select")
-    chosen = [Select(menu).first_selected_option.text for menu in menus]
-    assert {"K_A = 5, R = 100", "NC3, centred, training images"} <= set(chosen) and len(chosen) <= 4
-    drawn = lambda: browser.find_element("css selector", "#explore-chart svg").get_attribute("innerHTML")  # noqa: E731
-    before = drawn()
-    assert "NC3, centred, training images" in before
-    Select(browser.find_element("id", "explore-metric")).select_by_visible_text("loss, test images")
-    WebDriverWait(browser, 20).until(lambda _: drawn() != before and "loss, test images" in drawn())
