@@ -1,10 +1,8 @@
-"""The commands of ``nclib`` that are about the papers: ``certify`` and ``numbers``."""
+"""The command of ``nclib`` that is about the papers: ``certify``."""
 
 from typing import Annotated
 
 import typer
-
-from nclib.cli.output import say_error
 
 
 def certify_statements(
@@ -29,19 +27,3 @@ def certify_statements(
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)
     raise typer.Exit(1 if failed else 0)
-
-
-def numbers(
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 where a number differs.")] = False,
-) -> None:
-    """Write the numbers of the tracked runs into docs/*.md, between the marks that name them."""
-    from companion.docs_tables import numbers as measured
-    from nclib.publish.numbers import fill_pages
-
-    changed = fill_pages(measured(), write=not check)
-    for span in changed:
-        typer.echo(span)
-    if check and changed:
-        say_error(f"{len(changed)} numbers differ from the tracked runs; to write them: nclib numbers")
-        raise typer.Exit(1)
-    typer.echo(f"{len(changed)} numbers written" if changed else "every number is the one of the tracked runs")

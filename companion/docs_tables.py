@@ -1,58 +1,59 @@
-"""Tables and numbers of the book that come from tracked tables and certificates: theory, digits, parts of CIFAR-10, the
-sister papers, benchmarks."""
+"""``docs/tables.md``: every table of results that the other pages do not show, from tracked runs.
 
-import json
-import re
+``python -m companion.docs_tables`` writes the page; ``make figures`` does it too. Nothing on it is
+typed by hand.
+"""
+
 from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from companion.certify import certify
-from companion.neural_collapse import collapse_tables, replicated
+from companion.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
 from companion.neural_collapse.collapse_tables import COLLAPSE_LABELS
-from companion.neural_collapse.proofs import STATEMENTS, theory_steps
-from nclib.comparison import Pairs, pairs
 from nclib.engine.reference import reference_store
+from nclib.metrics import LABELS
 from nclib.publish.numbers import minus, table
 from nclib.publish.readable import for_readers
-from nclib.system import paths, words
+from nclib.system import paths
+from nclib.system.files import write_atomic
 
-VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
-WITH_RULES = ("optimisers", "which_gradient")
-"""Notebooks with a rule of their own that was stated before their runs."""
-BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
-"""How the items of the scorecard on digits begin that are shown where they lead or differ significantly."""
+HEAD = """# Tables
 
-_SPELT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+Every table of results that the other pages do not show. `make figures` writes this page from the
+runs that are stored in the repository; nothing on it is typed by hand.
+
+[Method](method.md) explains networks, metrics, intervals and the words of the verdicts. A change
+compares the DEQ with ResNet-18, DEQ / ResNet-18 − 1, with its 95 % interval over seeds in brackets.
+Accuracies and cosines are compared by their difference, accuracies in percentage points.
+Collapse is measured on training images at the last epoch. Lower means closer to collapse, except
+for cosines and, as [Results](results.md#definitions) explains, eq. 13 and 14.
+"""
 
 
-def numbers() -> dict[str, str]:
-    """Every number and table of the pages of docs/ that comes from tracked runs, by name, for
-    `nclib.publish.numbers.fill`. It takes half a minute."""
-    return {
-        **collapse_tables.numbers(),
-        **collapse_tables.tables(),
-        **replicated.numbers(),
-        "theory-counts": _statements(),
-        "theory-steps": _steps(),
-        "digits-verdicts": _verdicts(),
-        "digits-collapse": _collapse(),
-        "digits-beyond": _beyond(),
-        "digits-2026": _claims_of_2026(),
-        "digits-accuracy": _accuracy(),
-        "digits-both": _both_processors(),
-        "parts-collapse": _parts(),
-        "ling-errors": _ling_errors(),
-        "ling-networks": _ling_networks(),
-        "wu-counts": _wu_counts(),
-        "wu-trained": _wu_trained(),
-        "bench-targets": _bench(with_target=True),
-        "bench-others": _bench(with_target=False),
-        "bench-evaluations": _evaluations(),
-        "bench-engine": _ratios(read("bench/engine"), ["ratio", "low to high", "target"]),
-        "survival": _survival(),
-    }
+class Shown(NamedTuple):
+    """A table of the page: its heading, a caption in plain words, and what makes it."""
+
+    heading: str
+    caption: str
+    of: Callable[[], str]
+
+
+def page() -> str:
+    """The whole page as Markdown. It takes a few minutes."""
+    lines = [HEAD]
+    for part, shown in PARTS.items():
+        lines.append(f"## {part}\n")
+        for each in shown:
+            lines.append(f"### {each.heading}\n\n{each.caption}\n\n{each.of()}\n")
+    return "\n".join(lines)
+
+
+def write() -> None:
+    """Write the page."""
+    write_atomic(paths.root() / "docs/tables.md", page().encode("utf-8"))
 
 
 def read(name: str) -> pd.DataFrame:
@@ -60,218 +61,399 @@ def read(name: str) -> pd.DataFrame:
     return pd.read_csv(paths.reference() / f"{name}.csv")
 
 
-# --- theory -------------------------------------------------------------------------------------------------------
+# --- CIFAR-10 -------------------------------------------------------------------------------------
 
 
-def _statements() -> str:
-    """ "five hold (four once a misprint is corrected), two are false, …"."""
-    results = certify(list(STATEMENTS))
-    holds = [result for result in results if result.verdict == "holds"]
-    conditional = sum(result.verdict.startswith("holds if") for result in results)
-    corrected = sum(result.certificate.startswith("Its misprint") for result in holds)
-    counts = Counter(result.verdict for result in results)
-    false, vacuous, typo = (_SPELT[counts[word]] for word in ("false", "vacuous", "typo"))
-    return (
-        f"{_SPELT[len(holds)]} hold ({_SPELT[corrected]} once a misprint is corrected), "
-        f"{_SPELT[conditional]} holds under a condition, {false} are false, {vacuous} "
-        f"is vacuous as printed and {typo} a misprint"
-    )
-
-
-def _steps() -> str:
-    """ "34 proof steps: 14 *typo*, …"."""
-    verdicts = theory_steps()["verdict"].str.replace(r" if .*", " if …", regex=True)
-    counts = verdicts.value_counts()
-    return f"{len(verdicts)} proof steps: " + ", ".join(f"{count} *{word}*" for word, count in counts.items())
-
-
-# --- digits -------------------------------------------------------------------------------------------------------
-
-
-def _verdicts() -> str:
-    """How many rows of the scorecard got which verdict, on both processors."""
-    rows = []
-    for place, processor in (("tables", "Intel"), ("other-processor", "AMD")):
-        card = read(f"{place}/scorecard-quick")
-        figures, lower = card["part"] == "figures", card["printed"] == "DEQ lower"
-        pooled = card["item"].str.contains("all cells")
-        for said, chosen in {
-            "Tables 1–4, differences of accuracies": (card["part"] == "tables") & ~pooled,
-            "Tables 1–4, pooled": (card["part"] == "tables") & pooled,
-            'Figures 2–5, "DEQ lower"': figures & lower,
-            'Figures 2–5, "equal"': figures & ~lower,
-        }.items():
-            count = Counter(card.loc[chosen, "verdict"])
-            rows.append([said, processor, *(str(count[word] or "–") for word in VERDICTS)])
-    return table(["claims", "processor", *VERDICTS], sorted(rows, key=lambda row: [row[0] != one[0] for one in rows]))
-
-
-def _accuracy() -> str:
-    """Test accuracy, pooled over the settings of Tables 1 to 4."""
-    card = read("tables/scorecard-quick")
-    runs = {run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()}
-    found = pairs(reference_store().frame(sorted(runs)), "accuracy_balanced", "test", "last_epochs")
-    word = found.verdict("toy", "higher", phase="described").word
-    said = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f} points over {found.settings} settings, {word}"
-    return minus(f"{said} (detectable: {found.interval.detectable:.1f})")
-
-
-def _collapse() -> str:
-    """Changes pooled over all settings of digits, by the block and by the equilibrium."""
-    here, there = read("tables/equilibrium_or_cell-quick"), read("other-processor/equilibrium_or_cell-quick")
-    imbalanced = read("tables/collapse_pooled-quick").set_index("metric")
-    steps = {
-        "DEQ / ResNet-18": _of(here, "DEQ / explicit"),
-        "imbalanced settings alone": imbalanced,
-        "cell once / ResNet-18": _of(here, "cell / explicit"),
-        "DEQ / cell once": _of(here, "DEQ / cell"),
-        "DEQ / ResNet-18, other processor": _of(there, "DEQ / explicit"),
-    }
-    rows = [
-        [name, *(_change(rows.loc[metric]) if metric in rows.index else "–" for rows in steps.values())]
-        for metric, name in COLLAPSE_LABELS.items()
+def at_equal_accuracy() -> str:
+    """NC2 and NC3 where both networks have the same class-balanced training accuracy."""
+    found = front_figures.at_equal_accuracy()
+    percent = 100 * np.expm1(found["log_ratio"])
+    found["change"] = [minus(f"{value:+.0f} %") for value in percent]
+    shown = found.pivot(index=["metric", "level"], columns="K_A", values="change")
+    lines = [
+        [metric, f"{100 * level:.0f} %", *row.to_list()]
+        for (metric, level), row in shown.iterrows()
     ]
-    return table(["", *steps], rows)
+    return table(["", "training accuracy", *(f"K_A = {k_a}" for k_a in shown.columns)], lines)
 
 
-def _of(rows: pd.DataFrame, step: str) -> pd.DataFrame:
+def turning_back() -> str:
+    """The least value along training, and the one at the end."""
+    lines = []
+    for row in front_figures.turning_back().itertuples():
+        epochs = f"{row.first} to {row.last}"
+        values = f"{row.minimum:.2f}", epochs, f"{row.end:.2f}", f"{100 * row.rise:+.0f} %"
+        lines.append([row.metric, str(row.K_A), row.network, *values])
+    heads = ["", "K_A", "network", "least value", "at epoch", "last epoch", "rise"]
+    return table(heads, sorted(lines, key=lambda line: (line[0], line[1], line[2] == "DEQ")))
+
+
+def distance_to_seli() -> str:
+    """Distances of class means and classifiers to SELI and to the simplex ETF."""
+    columns = {
+        "means_seli": "class means to SELI",
+        "classifier_seli": "classifier to SELI",
+        "means_etf": "class means to the ETF",
+        "classifier_etf": "classifier to the ETF",
+    }
+    found, lines = seli.table(), []
+    for ratio, k_a in found.index.droplevel("network").unique():
+        classes = f"{ratio} : 1, K_A = {k_a}" if k_a else "balanced"
+        for name in ("ResNet-18", "DEQ", "simplex ETF"):
+            row = found.loc[(ratio, k_a, name)]
+            lines.append([classes, name, *(f"{row[column]:.2f}" for column in columns)])
+    return table(["classes", "", *columns.values()], lines)
+
+
+MOVED = (*replication.PRIMARY, "nc1_trace_ratio")
+"""The metrics of `moved_by_processor`."""
+
+
+def moved_by_processor(epoch: int = 40) -> pd.DataFrame:
+    """Four runs of the replication on another kind of processor: model, seed, and by metric the log
+    of the value there over the stored one."""
+    again = pd.read_csv(paths.reference() / "bridge/avx512-bf16.csv.xz")
+    stored = reference_store().frame(sorted(again["run_id"].unique()))
+    keys = ["run_id", "epoch", "split", "metric"]
+    both = stored.merge(again, on=keys, suffixes=("", "_there"))
+    both = both[(both["split"] == "train") & (both["epoch"] == epoch) & both["metric"].isin(MOVED)]
+    both["moved"] = np.log(both["value_there"] / both["value"])
+    return both.pivot(index=["model", "seed"], columns="metric", values="moved").reset_index()
+
+
+def other_processor() -> str:
+    """How far the last epoch of four runs moves on another kind of processor."""
+    lines = []
+    for _, row in moved_by_processor().sort_values("model", ascending=False).iterrows():
+        changes = (100 * float(np.expm1(row[metric])) for metric in MOVED)
+        network = {"explicit": "ResNet-18", "deq": "DEQ"}[row["model"]]
+        lines.append([network, str(row["seed"]), *(minus(f"{one:+.1f} %") for one in changes)])
+    return table(["", "seed", *(LABELS[metric] for metric in MOVED)], lines)
+
+
+# --- digits ---------------------------------------------------------------------------------------
+
+VERDICTS = (
+    *("as claimed here", "opposite here", "equal"),
+    *("not significant", "reported", "not run"),
+)
+PROCESSORS = {"tables": "Intel", "other-processor": "AMD"}
+EXPERIMENTS = (
+    r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
+)
+"""How the rows of the scorecard begin that are shown where they lead or differ significantly."""
+WITH_RULES = ("optimisers", "which_gradient")
+"""Notebooks with a criterion of their own that was committed before their runs."""
+PLAIN = {
+    "explicit, same cell": "the same block applied once",
+    "explicit, same compute": "untied blocks of equal compute",
+    "cell once": "the same block applied once",
+    "scatter averaged over classes": "within-class variance averaged over classes",
+    "nc definitions, GroupNorm": "definitions, output stage GroupNorm",
+    "nc2_etf_distance_classifier": "NC2 of the classifier",
+    "nc3_self_duality.sample": "NC3, centred at the mean of the images",
+    "controls: ": "controls, ",
+}
+
+
+def plain(text: str) -> str:
+    """A name of the scorecard in the words of the docs."""
+    text = for_readers(text)
+    for saved, said in PLAIN.items():
+        text = text.replace(saved, said)
+    return text
+
+
+def digits_verdicts() -> str:
+    """How many rows of the scorecard got which verdict, on two processors."""
+    counts = []
+    for place, processor in PROCESSORS.items():
+        card = read(f"{place}/scorecard-quick")
+        accuracies, figures = card["part"] == "tables", card["part"] == "figures"
+        lower, pooled = card["printed"] == "DEQ lower", card["item"].str.contains("all cells")
+        chosen = {
+            "accuracy, single rows of Tables 1–4": accuracies & ~pooled,
+            "accuracy, each of Tables 1–4 as a whole": accuracies & pooled,
+            'collapse, "DEQ lower" in Figures 2–5': figures & lower,
+            'collapse, "equal" in Figures 2–5': figures & ~lower,
+        }
+        for said, rows in chosen.items():
+            count = Counter(card.loc[rows, "verdict"])
+            counts.append([said, processor, *(str(count[word] or "–") for word in VERDICTS)])
+    claims = list(dict.fromkeys(row[0] for row in counts))
+    rows = sorted(counts, key=lambda row: claims.index(row[0]))
+    return table(["the paper's claims", "processor", *VERDICTS], rows)
+
+
+def digits_collapse() -> str:
+    """Changes over all settings of digits, by the block and by the equilibrium."""
+    here = read("tables/equilibrium_or_cell-quick")
+    there = read("other-processor/equilibrium_or_cell-quick")
+    imbalanced = read("tables/collapse_pooled-quick").set_index("metric")
+    columns = {
+        "DEQ against ResNet-18": _step(here, "DEQ / explicit"),
+        "the same, imbalanced settings": imbalanced,
+        "the same, other processor": _step(there, "DEQ / explicit"),
+        "block applied once against ResNet-18": _step(here, "cell / explicit"),
+        "DEQ against the block applied once": _step(here, "DEQ / cell"),
+    }
+    lines = []
+    for metric, name in COLLAPSE_LABELS.items():
+        cells = [
+            change(rows.loc[metric]) if metric in rows.index else "–" for rows in columns.values()
+        ]
+        lines.append([name, *cells])
+    return table(["", *columns], lines)
+
+
+def _step(rows: pd.DataFrame, step: str) -> pd.DataFrame:
     return rows[rows["step"] == step].set_index("metric")
 
 
-def _change(row: pd.Series) -> str:
+def change(row: pd.Series) -> str:
+    """ "−15.0 % (−16.9 to −13.2)" of a row with change, low and high in percent."""
     return minus(f"{row['change']:+.1f} % ({row['low']:.1f} to {row['high']:.1f})")
 
 
-def _difference(row: pd.Series | dict[str, float]) -> str:
+def difference(row: pd.Series) -> str:
+    """ "+1.3 ± 2.6" of a row with difference and half."""
     digits = max(0, 1 - int(np.floor(np.log10(row["half"]))))
     return minus(f"{row['difference']:+.{digits}f} ± {row['half']:.{digits}f}")
 
 
-def _beyond() -> str:
-    """The rows on digits that were to decide, and those with a significant difference."""
+def scorecard() -> pd.DataFrame:
+    """The tracked scorecard of digits, its numbers as difference and half."""
     card = read("tables/scorecard-quick")
-    chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
-    shown = card[chosen].rename(columns={"regenerated": "difference", "interval": "half"}).astype({"difference": float})
-    rows = [[for_readers(row["item"]), _difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
-    return table(["", "difference", "verdict"], rows)
+    card = card.rename(columns={"regenerated": "difference", "interval": "half"})
+    return card.assign(difference=pd.to_numeric(card["difference"], errors="coerce"))
 
 
-def _claims_of_2026() -> str:
-    """The row of each notebook that was to decide, and those that speak against a claim."""
-    rows = []
+def digits_experiments() -> str:
+    """Primary comparisons of the experiments on digits, and every significant difference."""
+    card = scorecard()
+    significant = card["verdict"].isin(["higher", "lower"])
+    shown = card[card["item"].str.match(EXPERIMENTS) & (card["lead"] | significant)]
+    lines = [
+        [plain(row["item"]), difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()
+    ]
+    return table(["", "difference", "verdict"], lines)
+
+
+def digits_with_rules() -> str:
+    """Primary rows of `WITH_RULES`, and those that speak against the claim."""
+    lines = []
     for name in WITH_RULES:
         claims = read(f"tables/{name}-quick")
-        for _, row in claims[claims["lead"] | claims["verdict"].isin(["reported", "opposite here"])].iterrows():
-            value = _change(row) if "change" in claims else _difference(row)
-            side = str(row["remark"]).partition(",")[0]
-            word = f"{row['verdict']}: {side}" if row["verdict"] == "reported" else row["verdict"]
-            rows.append([f"`{name}`", for_readers(row["claim"]), value, f"*{word}*"])
-    return table(["notebook", "compared", "found", "verdict"], rows)
+        against = claims["verdict"].isin(["reported", "opposite here"])
+        for _, row in claims[claims["lead"] | against].iterrows():
+            word = row["verdict"]
+            if word == "reported":
+                word += f": {str(row['remark']).partition(',')[0]}"
+            lines.append([f"`{name}`", plain(row["claim"]), change(row), f"*{word}*"])
+    return table(["notebook", "compared", "change", "verdict"], lines)
 
 
-def _both_processors() -> str:
-    """How many of the pooled changes of collapse are significant on both processors with the same sign."""
-    rows = [read(f"{place}/equilibrium_or_cell-quick") for place in ("tables", "other-processor")]
-    both = rows[0].merge(rows[1], on=["step", "metric"], suffixes=("", "_other"))
-    same = (both["verdict"] == both["verdict_other"]) & (both["verdict"] != "not significant")
-    return f"{same.sum()} of {len(both)}"
+# --- the sister papers ----------------------------------------------------------------------------
 
 
-# --- parts of CIFAR-10 --------------------------------------------------------------------------------------------
-
-
-def _parts() -> str:
-    """250 images a class: DEQ against ResNet-18, over all settings of Tables 1 to 4."""
-    runs = json.loads((paths.reference() / "cifar10-jpeg-lite/runs.json").read_text(encoding="utf-8"))
-    stated = {run for run, record in runs.items() if record["config"]["train"]["lr"] == 1e-4}  # of section 5.1
-    frame = reference_store().frame(sorted({*runs} - stated))
-    rows = []
-    for metric, name in COLLAPSE_LABELS.items():
-        found = pairs(frame, metric, relative=True)
-        values = [100 * float(np.expm1(value)) for value in (found.interval.mean, *found.interval.ends())]
-        rows.append([name, _change(pd.Series(values, ["change", "low", "high"])), _larger(found)])
-    found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
-    value = {"difference": found.interval.mean, "half": found.interval.half}
-    rows.append(["test accuracy", f"{_difference(value)} points", _larger(found)])
-    return table(["", "DEQ against ResNet-18", "higher for the DEQ in"], rows)
-
-
-def _larger(found: Pairs) -> str:
-    differences = found.by_setting["difference"]
-    return f"{(differences > 0).sum()} of {len(differences)} settings"
-
-
-# --- the sister papers --------------------------------------------------------------------------------------------
-
-
-def _ling_errors() -> str:
-    errors, rows = read("sister-papers/ling-errors-quick"), []
-    for _, row in errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].iterrows():
-        slope = minus(f"{row['slope']:.2f} ± {row['half']:.2f}")
-        rows.append([row["activation"], f"{row['error at n=800']:.3f}", slope, f"*{row['verdict']}*"])
-    return table(["activation", "relative error at n = 800", "slope over log n", "verdict"], rows)
-
-
-def _ling_networks() -> str:
-    networks = read("sister-papers/ling-networks-quick").iterrows()
-    rows = [[row["trained"], row["DEQ"], f"{_difference(row)} points", f"*{row['verdict']}*"] for _, row in networks]
-    return table(["trained", "DEQ", "distance, matched − plain", "verdict"], rows)
-
-
-def _wu_counts() -> str:
-    """ "16 statements: 9 holds, 1 typo, …"."""
-    verdicts = read("sister-papers/wu-verdicts-quick")
-    said = verdicts.loc[verdicts["part"] == "statement", "verdict"]
-    counts = Counter(said)
-    known = [f"{counts[word]} *{word}*" for word in (*words.STATEMENTS, *words.EXPERIMENTS) if word in counts]
-    return f"{len(said)} statements: {', '.join(known)}"
-
-
-def _wu_trained() -> str:
-    """Statements that were trained, and rows of ours with a significant difference."""
-    rows = []
-    for _, row in read("sister-papers/wu-verdicts-quick").iterrows():
-        shown = re.search(r"difference (\S+ ± \S+) \((\d) seeds\) ?(decades|dB)?", row["evidence"])
-        ours = row["part"] != "statement"
-        if not shown or "heat map" in row["claim"] or (ours and row["verdict"] not in ("higher", "lower")):
-            continue
-        value = " ".join(filter(None, [minus(shown[1]), shown[3]])) + f", {shown[2]} seeds"
-        remark = str(row["remark"]) if isinstance(row["remark"], str) else ""
-        rows.append([row["place"], row["claim"] + " (ours)" * ours, value, f"*{row['verdict']}*", remark])
-    return table(["", "claim", "difference, DEQ − best rival", "verdict", "remark"], rows)
-
-
-# --- benchmarks ---------------------------------------------------------------------------------------------------
-
-
-def _bench(with_target: bool) -> str:
-    """Measured ratios of solver, layer and metrics, with or without a target."""
-    rows = pd.concat([read(f"bench/{name}") for name in ("solver", "training", "metrics")])
-    rows = rows[(rows["target"].notna() == with_target) & ~rows["part"].isin(["truth", "evaluations to 1e-6"])]
-    return _ratios(rows, ["measured", "low to high", *["target", "met"] * with_target])
-
-
-def _ratios(rows: pd.DataFrame, heads: list[str]) -> str:
+def ling_errors() -> str:
+    """How the error of the equivalent kernel falls."""
+    errors = read("sister-papers/ling-errors-quick")
     lines = []
-    for _, row in rows.iterrows():
-        same = row["low"] == row["high"]
-        cells = [f"{row['ratio']:.3g}", "–" if same else f"{row['low']:.3g} to {row['high']:.3g}"]
-        cells += ["–" if pd.isna(row["target"]) else f"{row['target']:g}"] * ("target" in heads)
-        cells += ["yes" if row["met"] is True or row["met"] == "True" else "**no**"] * ("met" in heads)
-        lines.append([row["what"], row["case"], *cells])
-    return table(["", "case", *heads], lines)
+    for _, row in errors[
+        (errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")
+    ].iterrows():
+        slope = minus(f"{row['slope']:.2f} ± {row['half']:.2f}")
+        cells = [f"{row['error at n=800']:.3f}", slope, f"*{row['verdict']}*"]
+        lines.append([row["activation"], *cells])
+    return table(["activation", "relative error at n = 800", "slope over log n", "verdict"], lines)
 
 
-def _evaluations() -> str:
-    """ "0.92 to 1.22", of the best of ours over the best peer on the maps of the table."""
-    rows = read("bench/solver")
-    ratios = rows.loc[rows["what"] == "best of nclib / best of all peers", "ratio"]
-    return f"{ratios.min():.2f} to {ratios.max():.2f}"
+def ling_networks() -> str:
+    """Whether networks with the same kernel classify alike."""
+    lines = [
+        [row["trained"], row["DEQ"], f"{difference(row)} points", f"*{row['verdict']}*"]
+        for _, row in read("sister-papers/ling-networks-quick").iterrows()
+    ]
+    return table(["trained", "DEQ", "difference of the distances", "verdict"], lines)
 
 
-def _survival() -> str:
-    rows, counted = read("bench/survival"), ["injected", "survived", "epochs_lost"]
-    kinds = rows["fault"].str.replace(r"^(fuzzed|hostile) .*", r"\1 input", regex=True)
-    sums = rows.groupby(kinds, sort=False)[counted].sum()
-    lines = [[name, *(f"{value:,}" for value in row)] for name, *row in sums.itertuples()]
-    return table(["fault", "injected", "survived", "epochs done again"], lines)
+def wu_computed() -> str:
+    """Statements that were computed exactly."""
+    return _wu(trained=False)
+
+
+def wu_trained() -> str:
+    """Statements that were trained."""
+    return _wu(trained=True)
+
+
+def _wu(trained: bool) -> str:
+    rows = read("sister-papers/wu-verdicts-quick").fillna("")
+    lines = []
+    for _, row in rows[rows["computed"].str.startswith("trained") == trained].iterrows():
+        whose = "the paper's" if row["part"] == "statement" else "ours"
+        cells = [minus(row["evidence"]), f"*{row['verdict']}*", row["remark"]]
+        lines.append([row["place"], whose, row["claim"], *cells])
+    return table(["", "whose claim", "claim", "found", "verdict", "remark"], lines)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+PARTS = {
+    "CIFAR-10: the replication": [
+        Shown(
+            "All tests of the replication",
+            "100 : 1, five new seeds. The first two rows are the primary outcome. The following "
+            "rows with a verdict are secondary tests, made in this order until one fails: *reported* "
+            "for NC1 means that equality is claimed and was not shown. Rows with – were not tested. "
+            "The last column has the three seeds of the first experiment. The standard deviation "
+            "between the three settings is given because the intervals cover seeds, not settings.",
+            replicated.tests_table,
+        ),
+        Shown(
+            "Sensitivity",
+            "The two analyses that the protocol asks for: only pairs in which both networks "
+            "misclassify at most one training image of every class, and both networks at equal "
+            "training loss.",
+            replicated.sensitivity_table,
+        ),
+    ],
+    "CIFAR-10: every metric": [
+        Shown(
+            "Every metric by setting",
+            "100 : 1 is the mean of K_A = 3, 5 and 7, five new seeds; 10 : 1 and balanced have the "
+            "three seeds of the first experiment. Values of the networks are arithmetic means, "
+            "changes geometric ones.",
+            collapse_tables.every_metric,
+        ),
+        Shown(
+            "Norms or directions",
+            "A metric depends on the norms of class means and classifier rows, and on their "
+            "directions. The last two columns combine the norms of one network with the directions "
+            "of the other: before the class means are centred, or, in the rows that say so, after. "
+            "The rows of eq. 14 are not centred at all. Chosen after the results of the first "
+            "experiment were seen.",
+            collapse_tables.norms_or_directions,
+        ),
+        Shown(
+            "What the trace ratio is made of",
+            "Mean of 100 : 1 with K_A = 3, 5, 7 and of 10 : 1 with K_A = 3, three seeds of the first "
+            "experiment. The ratio tr Σ_W / tr Σ_B is larger for the DEQ because its class means "
+            "are closer to one another. Chosen after the results were seen.",
+            collapse_tables.parts_of_nc1,
+        ),
+        Shown(
+            "Better, or only later: at equal training accuracy",
+            "100 : 1, five new seeds. DEQ against ResNet-18 at the point of training where the "
+            "class-balanced training accuracy first reaches the level in the second column, "
+            "interpolated between evaluations five epochs apart. Looked at after the runs; a lead, "
+            "not a test.",
+            at_equal_accuracy,
+        ),
+        Shown(
+            "Better, or only later: the least value and the last",
+            "100 : 1, means over five new seeds. How far NC2 and NC3 rise again after their least "
+            "value along training. Looked at after the runs; a lead, not a test.",
+            turning_back,
+        ),
+        Shown(
+            "Distance to SELI",
+            "Means over seeds at the last epoch. SELI is the optimum of cross-entropy with vanishing "
+            "weight decay for these class sizes (Thrampoulidis et al. 2022); on balanced classes it is "
+            "the simplex ETF. The rows of the simplex ETF give its own distance as a scale. All "
+            "distances are between normalised Gram matrices, as in NC2. Looked at after the runs.",
+            distance_to_seli,
+        ),
+        Shown(
+            "On another processor",
+            "100 : 1, K_A = 3. Change of the last epoch when a run of the replication is trained again "
+            "on a processor with another bfloat16 unit (AVX-512 BF16). The stored runs of seed 10 and "
+            "11 come from a processor without such a unit, those of seed 12 from one with AMX.",
+            other_processor,
+        ),
+    ],
+    "CIFAR-10: the first experiment": [
+        Shown(
+            "Verdicts by setting",
+            "Difference DEQ − ResNet-18, three seeds, ± 95 % interval, with its verdict. The paper's "
+            "NC2 is eq. 13; all other rows are secondary. At K_A = 7 two DEQs miss the inclusion "
+            "criterion of 99.9 % training accuracy over classes, so collapse is only *reported*. On "
+            "balanced classes the paper claims equality of every metric of collapse; *reported: "
+            "higher* and *lower* are significant differences there.",
+            collapse_tables.first_verdicts,
+        ),
+        Shown(
+            "With and without two of the settings",
+            "Mean of the four imbalanced settings with three seeds; without the setting in which two "
+            "DEQs miss the inclusion criterion; and without the setting whose direction a pilot had "
+            "shown.",
+            collapse_tables.without_some_runs,
+        ),
+        Shown(
+            "Tables 1 to 4 of the paper",
+            "Class-balanced test accuracy in percent, mean of the last ten epochs and of three seeds "
+            "(* fewer seeds, – not run). Ours are trained without augmentation and with a quarter of "
+            "the paper's width.",
+            collapse_tables.accuracies,
+        ),
+    ],
+    "Digits": [
+        Shown(
+            "Verdicts on the paper's claims",
+            "How many rows of the notebook `scorecard` have which verdict, on two kinds of "
+            "processor. Digits stand for CIFAR-10, so the words speak of digits alone.",
+            digits_verdicts,
+        ),
+        Shown(
+            "Collapse over all thirteen settings",
+            "Changes in percent, three seeds. The last column was the primary comparison of the "
+            "notebook `equilibrium_or_cell`; everything else is exploratory.",
+            digits_collapse,
+        ),
+        Shown(
+            "Controls, definitions, solver, remedies, long tail",
+            "The primary comparison of each notebook, and every significant difference, DEQ minus "
+            "the network named; all other differences are not significant.",
+            digits_experiments,
+        ),
+        Shown(
+            "Optimisers and gradients",
+            "The primary rows of the two notebooks, and the rows that speak against the claim. "
+            "For gradients the claim is that a cheaper one gives the same collapse.",
+            digits_with_rules,
+        ),
+    ],
+    "Ling et al.": [
+        Shown(
+            "Error of the equivalent kernel",
+            "Slope of log error over log n at the three largest sizes, ± 95 % interval over draws. "
+            "The words differ for equal slopes because erf is not among the activations of the "
+            "released scripts: its row is ours, so nothing of the paper can be *supported* by it.",
+            ling_errors,
+        ),
+        Shown(
+            "Trained networks",
+            "Digits. Distance in test accuracy of the matched network from the DEQ, minus that of "
+            "the plain network with the DEQ's activation; negative means that the matched network is "
+            "closer.",
+            ling_networks,
+        ),
+    ],
+    "Wu et al.": [
+        Shown(
+            "Computed exactly",
+            "Statements of the paper, and rows of ours that say nothing for or against it.",
+            wu_computed,
+        ),
+        Shown(
+            "Trained",
+            "DEQ against the best rival of the same seed. Errors are compared on a logarithmic "
+            "scale, in decades. Ours are rows with a target, constraint or setting of our own.",
+            wu_trained,
+        ),
+    ],
+}
+
+if __name__ == "__main__":
+    write()

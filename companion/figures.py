@@ -15,10 +15,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from companion.docs_tables import numbers
+from companion import docs_tables
 from companion.neural_collapse import TWO_BLOCKS, front_figures
 from nclib.publish.notebooks import images, select
-from nclib.publish.numbers import fill_pages
 from nclib.reproduce.reproduce import reproduce
 from nclib.system import paths
 from nclib.system.processes import environment_restored
@@ -35,7 +34,7 @@ DRAWINGS = {"two_blocks": TWO_BLOCKS}
 
 
 def draw() -> None:
-    """Plot, copy, and write the numbers into the pages. Raises SystemExit where a notebook cannot be plotted."""
+    """Plot, copy, and write the page of tables. Raises SystemExit where a notebook cannot be plotted."""
     names = [name for name in select(["neural_collapse"]) if not name.endswith("/your_own_cell")]
     large, quick = _plot(names, _shown_large(names))
     front_figures.save(_aside())
@@ -44,7 +43,7 @@ def draw() -> None:
     for picture in _aside().glob("*.png"):
         _reduce_colours(picture, paths.reference() / "figures" / picture.name)
     small_pictures(names, [large, quick])
-    fill_pages(numbers(), write=True)
+    docs_tables.write()
 
 
 def draw_small(names: Iterable[str]) -> None:

@@ -1,11 +1,10 @@
 """README: its numbers are those of the stored runs, and its code prints what it shows.
 
-The second half holds the pages of docs/ to the runs in the same way.
+Its links are tested with those of the other pages, in test_docs.py.
 """
 
 import contextlib
 import io
-import itertools
 import json
 import math
 import re
@@ -15,20 +14,15 @@ import pandas as pd
 import pytest
 
 from companion import certify
-from companion import docs_tables as measured
 from companion.neural_collapse import replication
 from companion.neural_collapse.accuracy_tables import published
 from companion.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
 from companion.neural_collapse.front_figures import turning_back
 from companion.neural_collapse.seli import table as seli_distances
-from nclib.publish import notebooks
-from nclib.publish.numbers import fill_pages
 from nclib.system import paths
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "notebooks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOTEBOOKS = [notebooks.title(notebooks.read_cells(notebooks.source(name))) for name in notebooks.available()]
 BULLETS = dict(re.findall(r"^- \*\*(.+?)\*\*(.+)$", README, re.MULTILINE))
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -193,21 +187,3 @@ def test_the_code_prints_what_is_shown_below_it(block):
 
 def test_every_block_of_python_shows_its_output():
     assert README.count("```python") == README.count("```text") == 2
-
-
-# --- the pages of docs/ -------------------------------------------------------------------------
-
-
-def test_every_number_of_runs_is_that_of_the_tracked_runs():
-    assert fill_pages(measured.numbers(), write=False) == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere_and_no_heading_skips_a_level(page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("http")]
-    assert [target for target in targets if not (page.parent / target.partition("#")[0]).exists()] == []
-    assert text[2:].partition("\n")[0] not in {title.partition(" · ")[0] for title in NOTEBOOKS}  # one list has both
-    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
-    assert levels[0] == 1 and (levels.count(1) == 1 or page.stem == "protocol")  # two protocols, each with its title
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))

@@ -1,7 +1,5 @@
-"""What protocol 2 found, for the pages of docs/: the words of its analysis, its estimates and its sensitivity."""
+"""What the replication (protocol 2) found: the words of its analysis, its tests and sensitivity."""
 
-import functools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,74 +7,71 @@ from typing import Any
 import pandas as pd
 
 from companion.neural_collapse import replication
-from companion.neural_collapse.collapse_tables import EVERY, FRESH, PARTS, changes, compared, parts, percent, spoken
+from companion.neural_collapse.collapse_tables import EVERY, FRESH, PARTS, change, compared, exchange, spoken
 from nclib.config import StoredConfig, run_id
 from nclib.publish.numbers import table
-from nclib.system import paths
 
-# The rows of `EVERY` in the order of the protocol's page.
-_ROWS = ("nc2c", "nc3c", "eq14", "eq13", "cosc", "acc", "nc1", "trace", "cos", "majority", "minority", "loss")
+# The rows of `EVERY` in the order of the protocol's page; the first two are primary.
+PRIMARY = ("nc2c", "nc3c")
+SECONDARY = ("eq14", "eq13", "cosc", "acc", "nc1")
+ESTIMATED = ("trace", "cos", "majority", "minority", "loss")
 
 
 def words() -> dict[str, str]:
-    """The word that the rule gives of each metric that it names; "estimated" where it makes no test."""
+    """The word that the rule gives of each metric that it names; "estimated" where it makes no
+    test."""
     found = replication.found()
-    return dict(pd.concat([found.primary, found.secondary])[["metric", "verdict"]].itertuples(index=False))
-
-
-@functools.cache
-def numbers() -> dict[str, str]:
-    """Numbers and tables by name."""
-    found, listing = replication.found(), paths.reference() / replication.COLLECTION / "runs.json"
-    return {
-        "replication-verdict": found.verdict,
-        "replication-seeds": str(len(found.seeds)),
-        "replication-diverged": f"{found.replaced['explicit']} and {found.replaced['deq']}",
-        "replication-mixed": mixed(json.loads(listing.read_text("utf-8"))),
-        "replication-tests": _tests(),
-        "replication-sensitivity": _sensitivity(),
-        **{f"replication-word-{name}": words()[EVERY[name].metric] for name in _ROWS[:7]},
-    }
+    rows = pd.concat([found.primary, found.secondary])
+    return dict(rows[["metric", "verdict"]].itertuples(index=False))
 
 
 def repeats(networks: Sequence[StoredConfig]) -> bool:
     """Whether protocol 2 trained these networks with other seeds."""
-    given, again = {run_id(config) for config in networks}, replication.of_seed(0, "folder:cifar10-jpeg@ef1101d4a992")
+    given = {run_id(config) for config in networks}
+    again = replication.of_seed(0, "folder:cifar10-jpeg@ef1101d4a992")
     return given >= {run_id(config) for config in again}
 
 
 def claims(scale: str) -> pd.DataFrame:
-    """The changes in percent that were tested, with their words, as notebooks save them; the first one leads."""
+    """The changes in percent that were tested, with their words, as notebooks save them; the first
+    one leads."""
     found = replication.found()
     rows = pd.concat([found.primary.assign(claim="lower"), found.secondary])
-    rows = rows[(rows["unit"] == "%") & (rows["verdict"] != "estimated")].assign(scale=scale, remark="protocol 2")
+    rows = rows[(rows["unit"] == "%") & (rows["verdict"] != "estimated")]
+    rows = rows.assign(scale=scale, remark="protocol 2")
     rows["settings_found"] = rows["settings_planned"] = len(replication.TENTHS)
-    rows = rows.assign(compared="R = 100, fresh seeds", lead=rows["metric"] == rows["metric"].iloc[0])
+    leads = rows["metric"] == rows["metric"].iloc[0]
+    rows = rows.assign(compared="100 : 1, new seeds", lead=leads)
     return rows.assign(printed="DEQ " + rows.pop("claim")).drop(columns=["split", "unit"])
 
 
-def _tests() -> str:
+def tests_table() -> str:
+    """The primary, the secondary and the estimated metrics of the protocol, by setting."""
     lines = []
-    for name in _ROWS:
+    for name in (*PRIMARY, *SECONDARY, *ESTIMATED):
         between = compared(EVERY[name], "fresh").by_setting["difference"].std(ddof=1)
         spread = f"{100 * between:.0f} %" if EVERY[name].relative else f"{between:.2f}"
-        *cells, before = changes(name, (*FRESH, "r100"))
-        lines.append([EVERY[name].label, words().get(EVERY[name].metric, "–"), *cells, spread, before])
-        for part in PARTS if name == "eq14" else ():
-            *cells, before = (percent(parts(group, "NC3, eq. 14")[part]) for group in (*FRESH, "r100"))
-            lines.append([f"– {PARTS[part]}", "–", *cells, "–", before])
-    heads = ["word", "protocol 2", "K_A = 3", "K_A = 5", "K_A = 7", "between settings", "protocol 1"]
+        word = words().get(EVERY[name].metric, "–")
+        cells = [change(name, group) for group in FRESH]
+        lines.append([EVERY[name].label, word, *cells, spread, change(name, "r100")])
+        if name == "eq14":
+            for part, text in PARTS.items():
+                *cells, before = (exchange(name, part, group) for group in (*FRESH, "r100"))
+                lines.append([f"{EVERY[name].label}, {text}", "–", *cells, "–", before])
+    heads = ["verdict", "mean of the three settings", "K_A = 3", "K_A = 5", "K_A = 7"]
+    heads += ["s.d. between settings", "first experiment"]
     return table(["", *heads], lines)
 
 
-def _sensitivity() -> str:
-    """Both primary metrics of the pairs that each analysis keeps."""
+def sensitivity_table() -> str:
+    """Both primary metrics of the pairs that each sensitivity analysis keeps."""
     lines = []
-    for (analysis, k_a), rows in replication.found().sensitivity.groupby(["analysis", "K_A"], dropna=False):
-        which = f"{analysis}, K_A = {k_a:g}" if k_a == k_a else analysis
-        cells = [spoken(row.change, row.low, row.high, row.seeds) for row in rows.itertuples()]
-        lines.append([which, str(rows["seeds"].iloc[0]), *cells])
-    return table(["", "seeds", *(EVERY[name].label for name in _ROWS[:2])], lines)
+    rows = replication.found().sensitivity
+    for (analysis, k_a), kept in rows.groupby(["analysis", "K_A"], dropna=False):
+        which = analysis if pd.isna(k_a) else f"{analysis}, K_A = {k_a:g}"
+        cells = [spoken(row.change, row.low, row.high, row.seeds) for row in kept.itertuples()]
+        lines.append([which, str(kept["seeds"].iloc[0]), *cells])
+    return table(["", "seeds", *(EVERY[name].label for name in PRIMARY)], lines)
 
 
 def mixed(records: Mapping[str, Any]) -> str:
@@ -85,5 +80,6 @@ def mixed(records: Mapping[str, Any]) -> str:
     for run, record in records.items():
         made = record["provenance"]
         pair = kinds.setdefault(re.sub(r"-(?:deq|explicit)(-s\d+)-.*", r"\1", run), set())
-        pair |= {(one["cpu"], one.get("bfloat16")) for one in (made, *made["facts"].get("earlier_sessions", []))}
+        sessions = (made, *made["facts"].get("earlier_sessions", []))
+        pair |= {(one["cpu"], one.get("bfloat16")) for one in sessions}
     return ", ".join(pair for pair, found in kinds.items() if len(found) > 1) or "no pair"

@@ -1,4 +1,4 @@
-"""The command line: ``nclib reproduce | report | train | measure | numbers | runs | data | verify | certify``.
+"""The command line: ``nclib reproduce | report | train | measure | runs | data | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
 and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 after Ctrl-C.

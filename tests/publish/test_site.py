@@ -99,13 +99,15 @@ def test_the_protocol_says_where_its_code_is_today(tmp_path):
     assert len(named) == 2 and all((sources.paths.root() / file).exists() for file in named)
 
 
-def test_results_come_first_in_the_list_and_no_page_is_left_out():
+def test_results_come_first_in_the_list_and_no_page_is_left_out(smoke):
+    write_notebook("walkthrough/01_fixed_points", [cell("markdown", "# Fixed points")])
     notes = [*sources.RESULTS, "reference", "docs/protocol", "docs/method", "docs/new"]
-    pages = [sources.Page(f"{part}/fig3", Path(), "") for part in ("neural_collapse", "walkthrough")]
-    trees = [part for part in sources.front(pages, notes) if part.startswith("```{toctree}")]
-    listed = [line.split("<")[-1].strip(">") for tree in trees for line in tree.splitlines()[4:-1]]
-    own = ["notebooks/walkthrough/fig3", "notebooks/neural_collapse/fig3"]
-    assert listed == [*sources.RESULTS, *own, "reference", "docs/method", "docs/protocol", "docs/new"]
+    parts = sources.front(sources.executed("smoke"), notes)
+    trees = [part for part in parts if part.startswith("```{toctree}")]
+    lines = [line for tree in trees for line in tree.splitlines()[4:-1]]
+    own = ["notebooks/walkthrough/01_fixed_points", *(f"notebooks/{name}" for name in NAMES)]
+    below = ["reference", "docs/method", "docs/protocol", "docs/new"]
+    assert [line.split("<")[-1].strip(">") for line in lines] == [*sources.RESULTS, *own, *below]
 
 
 @needs_sphinx

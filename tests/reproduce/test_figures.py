@@ -36,14 +36,13 @@ def drawn(project, monkeypatch):
     monkeypatch.setattr(
         figures.front_figures, "save", lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png")
     )
-    monkeypatch.setattr(figures, "numbers", dict)
-    monkeypatch.setattr(figures, "fill_pages", lambda numbers, write: asked.append("pages"))
+    monkeypatch.setattr(figures.docs_tables, "write", lambda: asked.append("tables"))
     return asked, status, tracked
 
 
-def test_pictures_and_tables_are_copied_without_training_and_the_pages_filled(drawn):
+def test_pictures_and_tables_are_copied_without_training_and_the_page_of_tables_written(drawn):
     figures.draw()
-    assert drawn[0] == [("quick", "never"), ("full", "finished"), "pages"]
+    assert drawn[0] == [("quick", "never"), ("full", "finished"), "tables"]
     assert all(file.stat().st_size for file in drawn[2])
     assert (paths.reference() / "figures/hero.png").stat().st_size
     for picture in (paths.reference() / "figures/fig3-full.png", paths.notebooks() / "neural_collapse/images/fig3.png"):

@@ -1,0 +1,646 @@
+"""The pages of docs say what the tracked runs say, and what they link and show is there."""
+
+import itertools
+import re
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+import companion
+import nclib as nc
+from companion import certify, docs_tables
+from companion.docs_tables import change as row_change
+from companion.docs_tables import difference, read, scorecard
+from companion.neural_collapse import collapse_tables, front_figures, replication, seli
+from companion.neural_collapse.collapse_tables import (
+    EVERY,
+    FRESH,
+    GROUPS,
+    PARTS,
+    SPLITS,
+    both,
+    change,
+    compared,
+    exchange,
+    missed_images,
+    norm_ratio,
+    parts,
+    tracked,
+)
+from companion.neural_collapse.proofs import STATEMENTS, theory_steps
+from nclib.comparison import by_run, pairs, percent, spread
+from nclib.engine.reference import reference_store
+from nclib.publish import notebooks
+from nclib.publish.numbers import minus
+from nclib.system import paths
+
+ROOT = paths.root()
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+FRONT = [ROOT / "README.md", ROOT / "notebooks/README.md", ROOT / "results/README.md"]
+NEW_SEEDS = ("fresh3", "fresh5", "fresh7")
+
+
+def page(name):
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def section(name, heading):
+    """The text of a page below a heading, up to the next one of its level."""
+    (found,) = re.findall(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", page(name), re.M | re.S)
+    return found[1]
+
+
+def paragraph(name, start):
+    """The paragraph that begins with these words, in bold."""
+    (found,) = [one for one in page(name).split("\n\n") if one.startswith(f"**{start}")]
+    return found
+
+
+def has(text, *said):
+    """Every interval of the text is among what is said, and everything said is in the text."""
+    assert [one for one in said if one not in text] == []
+    intervals = re.findall(r"\(−?[\d.]+ to −?[\d.]+\)", text)
+    assert [one for one in intervals if one not in " ".join(said)] == []
+
+
+def points(name, group):
+    """ "+1.0 points (0.6 to 1.3)"."""
+    found = compared(EVERY[name], group).interval
+    low, high = found.ends()
+    return minus(f"{found.mean:+.1f} points ({low:.1f} to {high:.1f})")
+
+
+def numbers(values, digits):
+    """ "39, 90 and 116"."""
+    *first, last = (f"{value:.{digits}f}" for value in values)
+    return f"{', '.join(first)} and {last}"
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def test_the_table_of_results_and_the_verdict():
+    text = page("results").partition("\n## ")[0]
+    lines = re.findall(r"^\| (?!class sizes|---)(.*) \|$", text.replace("**", ""), re.MULTILINE)
+    assert len(lines) == 6
+    for group, line in zip(("balanced", "r10", *NEW_SEEDS, "fresh"), lines, strict=True):
+        _, seeds, *cells = line.split(" | ")
+        assert int(seeds) == compared(EVERY["nc2c"], group).interval.n
+        names = ("nc2c", "nc3c")
+        assert cells == [f"{both(name, group, 2)}, {change(name, group)}" for name in names]
+    found = replication.found()
+    assert found.verdict == "supported" and len(found.seeds) == 5 and len(replication.SEEDS) == 8
+    assert "the paper's claim is supported" in text and "on five new seeds. Eight" in text
+    assert {compared(EVERY[name], "r10").interval.significant for name in ("nc2c", "nc3c")} == {
+        False
+    }
+
+
+def test_norms_and_directions():
+    ratios = [f"{norm_ratio(model):.1f}" for model in ("explicit", "deq")]
+    said = [exchange(name, "angles", "fresh") for name in ("nc2c", "nc3c", "nc2cc", "nc3cc")]
+    has(
+        section("results", "Norms or directions"),
+        "{} times the norm of a majority mean in ResNet-18, and {} times in the DEQ".format(
+            *ratios
+        ),
+        "gone: NC2 {}, NC3 {}. If".format(*said[:2]),
+        "a third is left: NC2 {}, NC3 {}".format(*said[2:]),
+    )
+    for name in ("nc2cc", "nc3cc"):
+        split = parts("fresh", SPLITS[name])
+        assert 0.3 < split["angles"].mean / split["whole"].mean < 0.4  # about a third
+    for name in ("nc2c", "nc3c"):
+        split = parts("balanced", SPLITS[name])
+        assert split["angles"].mean > 4 * split["lengths"].mean > 0
+
+
+def test_definitions():
+    cosines = {"cosc": "means are centred, {} (*supported*)", "cos": "if they are not, {}"}
+    has(
+        section("results", "Definitions"),
+        f"NC3 {change('eq14', 'fresh')}, NC2 {change('eq13', 'fresh')}; both are *supported*",
+        f"higher for the DEQ, {change('eq13', 'r10')}, against the claim",
+        f"*equal*, {change('eq13', 'balanced')}, and their NC3 higher, {change('eq14', 'balanced')}",
+        *(text.format(both(name, "fresh", 2)) for name, text in cosines.items()),
+        f"NC2 {change('nc2cmajor', 'fresh')}, NC3 {change('nc3cmajor', 'fresh')}",
+        f"{change('nc2amajor', 'fresh')} and {change('nc3amajor', 'fresh')}",
+    )
+    words = replication.found().secondary.set_index("metric")["verdict"]
+    supported = words[words == "supported"].index
+    assert {EVERY[name].metric for name in ("eq14", "eq13", "cosc", "acc")} == {*supported}
+
+
+def test_nc1():
+    has(
+        section("results", "NC1"),
+        f"equal at 100 : 1, {change('nc1', 'fresh')}",
+        f"at 10 : 1, {change('nc1', 'r10')}",
+        f"on balanced classes, {change('nc1', 'balanced')}",
+        f"{both('trace', 'fresh')}, {change('trace', 'fresh')}",
+        f"equally in both, it is {change('traceclasses', 'fresh')}",
+        f"if images do, {change('traceimages', 'fresh')}",
+    )
+    assert replication.found().secondary.set_index("metric")["verdict"]["nc1_pinv"] == "reported"
+
+
+def test_accuracy():
+    gain = compared(EVERY["acc"], "fresh").interval
+    ends = "{:.1f} to {:.1f}".format(*gain.ends())
+    balanced = compared(EVERY["acc10"], "balanced").table[["explicit", "deq"]].mean()
+    has(
+        section("results", "Accuracy"),
+        f"{both('acc', 'fresh')} %, by {gain.mean:.1f} percentage points ({ends})",
+        f"minority classes, {both('minority', 'fresh')} %",
+        f"{both('accadj', 'fresh')} %, a difference of {points_of_a_loss('accadj', 'fresh')}",
+        f"At 10 : 1 the difference is {points('acc', 'r10')}, not significant",
+        f"as the paper averages, it is {points('acc10', 'balanced')}",
+        "{:.1f} and {:.1f} % (ResNet-18 and DEQ)".format(*balanced),
+        f"about twice as high at 100 : 1, {change('loss', 'fresh')}",
+    )
+    assert not compared(EVERY["acc"], "r10").interval.significant
+    table = dict(re.findall(r"^\| (\w.*?) \| (.*) \|$", collapse_tables.accuracies(), re.MULTILINE))
+    above = []
+    for name in ("ResNet-18", "DEQ"):
+        ours, theirs = (_cells(table[key]) for key in (name, f"{name}, in the paper"))
+        above.append([place for place, value in enumerate(ours) if value > theirs[place]])
+    assert above == [[9], [9]]  # 100 : 1 with K_A = 7, the last of the ten settings
+    assert table["ResNet-18, in the paper"].startswith("93.05")
+    assert table["DEQ, in the paper"].startswith("93.23")
+
+
+def points_of_a_loss(name, group):
+    """With the sign of the mean in front of both ends."""
+    return points(name, group).lstrip("+")
+
+
+def _cells(text):
+    return [float(value.strip("*").replace("–", "nan")) for value in re.split(r" \| |, ", text)]
+
+
+def test_minority_collapse():
+    cosines = compared(EVERY["minoritycos"], "fresh").table[["explicit", "deq"]].mean()
+    has(
+        section("results", "Minority collapse"),
+        "is {:.2f} in ResNet-18 and {:.2f} in the DEQ".format(*cosines),
+        f"a difference of {change('minoritycos', 'fresh')}",
+    )
+
+
+def test_better_or_only_later():
+    text = section("results", "Better, or only later?")
+    rises = front_figures.turning_back().query("metric == 'NC3'")
+    resnet, deq = (rises[rises["network"] == name] for name in ("ResNet-18", "DEQ"))
+    assert f"minimum at epochs {resnet['first'].min()} to {resnet['last'].max()} of 40" in text
+    assert f"rises, by {numbers(100 * resnet['rise'], 0)} % (K_A = 3, 5, 7)" in text
+    assert f"rises by {numbers(100 * deq['rise'], 0)} %." in text
+    levels = dict(tuple(front_figures.at_equal_accuracy().groupby("level")["log_ratio"]))
+    assert "At 60 % ResNet-18 is closer to collapse in five of six" in text
+    assert "at 80 % the DEQ in four" in text and "closer in all six" in text
+    closer = {level: (rows < 0).sum() for level, rows in levels.items()}
+    assert closer == {0.6: 1, 0.8: 4, 0.9: 6, 0.95: 6}
+    ends = -100 * np.expm1(levels[0.95].to_numpy().reshape(3, 2))  # K_A by metric
+    spans = [
+        f"{low:.0f} to {high:.0f} %" for low, high in zip(ends.min(0), ends.max(0), strict=True)
+    ]
+    assert "by {} in NC2 and by {} in NC3".format(*spans) in text
+
+
+def test_seli():
+    text = section("results", "Why the simplex ETF?")
+    found = seli.table().loc[100].swaplevel()
+    resnet, deq, etf = (found.loc[name] for name in ("ResNet-18", "DEQ", "simplex ETF"))
+    assert resnet.index.to_list() == [3, 5, 7]
+    means, classifier = "means_seli", "classifier_seli"
+    assert f"itself is {numbers(etf[means], 2)} away from the class means of SELI" in text
+    assert f"of ResNet-18 are {numbers(resnet[means], 2)} away" in text
+    assert f"those of the DEQ {numbers(deq[means], 2)}." in text
+    assert f"{numbers(resnet[classifier], 2)} for ResNet-18" in text
+    assert f"{numbers(deq[classifier], 2)} for the DEQ" in text
+    assert f"(the ETF: {numbers(etf[classifier], 2)})" in text
+    assert (resnet[classifier] < deq[classifier]).all() and (resnet[means] < deq[means]).all()
+    assert (deq["means_etf"] < resnet["means_etf"]).all()
+
+
+def test_another_processor():
+    text = section("results", "On another processor")
+    moved = docs_tables.moved_by_processor()
+    nc2, nc3, trace = (100 * np.expm1(moved[metric]) for metric in docs_tables.MOVED)
+    deq = trace[moved["model"] == "deq"]
+    has(
+        text,
+        minus(f"their NC2 has changed by {nc2.min():+.0f} to {nc2.max():+.0f} %"),
+        minus(f"their NC3 by {nc3.min():+.1f} to {nc3.max():+.1f} %"),
+        f"{deq.min():.0f} to {deq.max():.0f} % higher in all three runs",
+    )
+    stored, there = pair_of_seed_10(moved)
+    said = ["{:+.1f} % in NC2 and {:+.1f} % in NC3 there", "{:+.1f} % and {:+.1f} % in the stored"]
+    has(text, minus(said[0].format(*there)), minus(said[1].format(*stored)))
+    middle = 100 * np.expm1(docs_tables.moved_by_processor(epoch=15)["nc3_self_duality"].abs())
+    assert f"at epoch 15, the NC3 of the same run differs by {middle.min():.0f} to" in text
+    assert f"{middle.max():.0f} %" in text.partition("at epoch 15")[2]
+
+
+def pair_of_seed_10(moved):
+    """Changes in percent of NC2 and NC3, DEQ against ResNet-18: stored, and on the other processor."""
+    frame = tracked(fresh=True).query("seed == 10 and K_A == 3")
+    runs = moved[moved["seed"] == 10].set_index("model")
+    found = []
+    for metric in replication.PRIMARY:
+        resnet, deq = (value(frame[frame["model"] == m], metric) for m in ("explicit", "deq"))
+        log = np.log(deq / resnet)
+        found.append([log, log + runs.loc["deq", metric] - runs.loc["explicit", metric]])
+    return 100 * np.expm1(np.transpose(found))
+
+
+def test_limits():
+    text = section("results", "Limits")
+    missed = missed_images()
+    assert set(missed["model"]) == {"deq"} and f"{len(missed)} DEQs misclassify a few" in text
+    at_seven = missed.query("K_A == 7 and R == 100")
+    first = at_seven[at_seven["seed"] < 10].sort_values("missed")["missed"]
+    assert "all five new ones do" in text and (at_seven["seed"] >= 10).sum() == 5
+    assert "missed {} and {} minority".format(*first) in text
+    spans = [compared(EVERY[name], "fresh").by_setting["difference"] for name in ("nc2c", "nc3c")]
+    spans = [f"{100 * values.std(ddof=1):.0f} % in" for values in spans]
+    assert "standard deviation of {} NC2 and {} NC3".format(*spans) in text
+
+
+# --- what the prose of the results rests on ----------------------------------------------------------
+
+
+def value(run_rows, metric, split="train"):
+    rows = run_rows[(run_rows["metric"] == metric) & (run_rows["split"] == split)]
+    return rows.loc[rows["epoch"].idxmax(), "value"]
+
+
+def logs_by_hand(metric, group, relative=True):
+    frame, seeds = tracked(group in FRESH), range(10, 15) if group in FRESH else range(3)
+    found = np.zeros((len(seeds), len(GROUPS[group])))
+    for row, place in np.ndindex(found.shape):
+        K_A, R = GROUPS[group][place]
+        here = frame[
+            frame["K_A"].fillna(0).eq(K_A) & frame["R"].eq(R) & frame["seed"].eq(seeds[row])
+        ]
+        pair = [value(here[here["model"] == model], metric) for model in ("deq", "explicit")]
+        pair = np.log(pair) if relative else np.array(pair)
+        found[row, place] = pair[0] - pair[1]
+    return found
+
+
+@pytest.mark.parametrize("group", ["fresh", "balanced", "four"])
+@pytest.mark.parametrize("name", ["nc2c", "cosc"])
+def test_changes_and_intervals_are_those_of_the_runs(name, group):
+    row, found = EVERY[name], compared(EVERY[name], group).interval
+    seeds = logs_by_hand(row.metric, group, row.relative).mean(axis=1)
+    ends = scipy.stats.t.interval(0.95, len(seeds) - 1, seeds.mean(), scipy.stats.sem(seeds))
+    assert np.allclose([found.mean, *found.ends()], [seeds.mean(), *ends], atol=1e-12)
+
+
+def test_the_exchange_of_norms_and_directions_starts_from_eq_14_itself():
+    for group in ("fresh", "balanced"):
+        whole, stored = (
+            parts(group, "NC3, eq. 14")["whole"],
+            compared(EVERY["eq14"], group).interval,
+        )
+        # Arrays are stored rounded.
+        assert np.allclose([whole.mean, whole.half], [stored.mean, stored.half], atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["NC3, eq. 14", "NC2, centred", "NC3, centred"])
+def test_what_is_lower_at_100_to_1_comes_from_norms(metric):
+    found = parts("fresh", metric)
+    norms, directions = (found[name].mean / found["whole"].mean for name in PARTS)
+    assert norms > 0.95 and abs(directions) < 0.2
+
+
+# --- theory ---------------------------------------------------------------------------------------
+
+
+def test_the_statements_have_the_verdicts_of_their_certificates():
+    rows = re.findall(
+        r"^\| ((?:Lemma|Remark|Theorem|Prop)[^|]*) \|[^|]*\| ([^|]+) \|", _statements(), re.M
+    )
+    results = certify.certify(list(STATEMENTS))
+    assert all(result.ok for result in results)
+    assert dict(rows) == {certify.STATEMENTS[one.id][0]: one.verdict for one in results}
+    counts = Counter(result.verdict.partition(" if ")[0] for result in results)
+    corrected = sum(result.certificate.startswith("Its misprint") for result in results)
+    assert counts == {"holds": 6, "false": 2, "vacuous": 1, "typo": 1} and corrected == 4
+    text = page("theory")
+    assert "**Six of the ten are correct** at the paper's settings, four of them after" in text
+
+
+def _statements():
+    return section("theory", "The ten statements")
+
+
+def test_the_steps_of_the_proofs_are_counted():
+    verdicts = theory_steps()["verdict"].str.replace(r" if .*", " if", regex=True)
+    counts = verdicts.value_counts()
+    said = (
+        f"Of {len(verdicts)} steps of the paper's proofs, {counts['typo']} are misprints, "
+        f"{counts['false']} are false, {counts['holds if']} hold under a condition, "
+        f"{counts['not shown']} are not shown, {counts['holds']} holds and "
+        f"{counts['vacuous']} is vacuous"
+    )
+    assert said in _statements() and len(counts) == 6
+
+
+def test_the_numbers_of_theory_are_those_of_the_certificates():
+    names = ["prop42", "b3_v2_gap", "audit_overall", "audit_overall_std", "audit_floor", "eq13"]
+    checked = " ".join(result.certificate for result in certify.certify(names))
+    said = {
+        "0.4717…, 1.7627…, 4.3628…": "E0 = 0.4717…, 1.7627…, 4.3628… at K_A = 3, 5, 7",
+        "0.00999": "nearly the value in the paper, 0.00999",
+        "0.000001": "0.000001 if it starts at i = 1",
+        "31 of 36": "Of the 36 overall accuracies of Tables 2 to 4, 31 are class-balanced means",
+        "13 of 36": "13 of the 36 standard deviations are impossible",
+        "2.29258": "could not fall below 2.29258",
+        "2.30259": "guessing gives 2.30259",
+        "exactly 2/3": "get below 2/3",
+    }
+    for certified, written in said.items():
+        assert certified in checked and written in page("theory")
+
+
+def test_every_certificate_that_theory_names_exists():
+    told = re.findall(r"`(?:nclib certify )?([a-z0-9_ ]+)`", page("theory"))
+    words = {word for part in told for word in part.split() if "_" in word}
+    assert words and words <= {*certify.ids()}
+
+
+# --- beyond ---------------------------------------------------------------------------------------
+
+
+def test_norms_at_which_collapse_begins():
+    norms, growing = [], {"explicit": [], "deq": []}
+    for (_, model), rows in tracked().groupby(["run_id", "model"]):
+        train = rows[rows["split"] == "train"]
+        logged = train.pivot(index="epoch", columns="metric", values="value").sort_index()
+        nc1, norm = logged["nc1_pinv"].dropna(), logged["feature_norm"]
+        assert nc1.is_monotonic_decreasing
+        after = int((nc1 < 0.1).argmax())
+        pair = nc1.index[[after, after - 1]]
+        norms.append(np.interp(np.log(0.1), np.log(nc1[pair]), norm[pair]))
+        growing[model].append(norm[pair[0]] > norm[pair[1]])
+    assert f"between {min(norms):.1f} and {max(norms):.1f}." in paragraph(
+        "beyond", "No common norm"
+    )
+    assert not any(growing["explicit"]) and growing["deq"].count(False) == 1
+
+
+def test_equilibria_move_away_from_their_start():
+    steps = tracked().query("split == 'steps' and metric == 'start_distance' and model == 'deq'")
+    runs = [
+        rows.set_index("epoch")["value"].dropna().sort_index()
+        for _, rows in steps.groupby("run_id")
+    ]
+    lowest, last = [one.min() for one in runs], [one.iloc[-1] for one in runs]
+    text = paragraph("beyond", "Equilibria move away")
+    assert f"falls to {min(lowest):.2f} to {max(lowest):.2f} by epoch" in text
+    assert f"ends at {min(last):.2f} to {max(last):.2f}." in text
+    assert all(one.idxmin() <= 16 for one in runs) and max(one.idxmin() for one in runs) == 16
+
+
+def row(table, **wanted):
+    """The row of a tracked table that has these values."""
+    rows = read(table)
+    for column, wanted_value in wanted.items():
+        rows = rows[rows[column] == wanted_value]
+    (found,) = rows.to_dict("records")
+    return pd.Series(found)
+
+
+def scored(item):
+    card = scorecard()
+    (found,) = card[card["item"] == item].to_dict("records")
+    return pd.Series(found)
+
+
+def lower(found):
+    """A decrease without its sign: "8.2 % (5.8 to 10.7)" of an increase stays as it is."""
+    return row_change(found).lstrip("+")
+
+
+def test_digits_claims_and_block():
+    card = read("tables/scorecard-quick")
+    listed = card.loc[card["part"] == "tables", "runs"].dropna()
+    runs = sorted({run for each in listed for run in each.split()})
+    found = pairs(reference_store().frame(runs), "accuracy_balanced", "test", "last_epochs")
+    half = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f}"
+    steps = {
+        (step, metric): row("tables/equilibrium_or_cell-quick", step=step, metric=metric)
+        for step in ("DEQ / explicit", "cell / explicit", "DEQ / cell")
+        for metric in ("nc1_trace_ratio", "nc2_etf_distance", "nc3_self_duality")
+    }
+    trace = "nc1_trace_ratio"
+    has(
+        paragraph("beyond", "The paper's claims."),
+        minus(f"{half} percentage points over {found.settings} settings"),
+        f"{-steps['DEQ / explicit', trace]['change']:.0f} % lower",
+        row_change(steps["DEQ / explicit", "nc2_etf_distance"]),
+    )
+    tables = [read(f"{place}/equilibrium_or_cell-quick") for place in docs_tables.PROCESSORS]
+    pair = tables[0].merge(tables[1], on=["step", "metric"], suffixes=("", "_other"))
+    same = (pair["verdict"] == pair["verdict_other"]) & (pair["verdict"] != "not significant")
+    has(
+        paragraph("beyond", "Block or equilibrium?"),
+        f"with the block, {row_change(steps['cell / explicit', trace])}",
+        f"with the equilibrium, {row_change(steps['DEQ / cell', trace])}",
+        f"by {lower(steps['DEQ / cell', 'nc2_etf_distance'])} and "
+        f"{lower(steps['DEQ / cell', 'nc3_self_duality'])}",
+        f"{same.sum()} of {len(pair)} such changes",
+    )
+
+
+def test_digits_controls_remedies_and_long_tails():
+    text = paragraph("beyond", "Controls.")
+    for network in ("explicit matched", "weight tied", "explicit flops"):
+        assert scored(f"controls: accuracy, DEQ − {network}")["verdict"] == "not significant"
+    assert f"it is {difference(scored('controls: accuracy, DEQ − explicit matched'))} perc" in text
+    remedies = scored("remedies: all five, DEQ − explicit, overall accuracy")
+    tail = scored("long tail: all R, DEQ − explicit, overall accuracy")
+    text = paragraph("beyond", "Remedies and long tails.")
+    assert f"is {difference(remedies)} percentage points" in text
+    assert f"exponential imbalance {difference(tail)}." in text
+    assert {remedies["verdict"], tail["verdict"]} == {"not significant"}
+
+
+def test_digits_recipes():
+    runs = [run for run in reference_store().ids() if run.startswith("digits-balanced-")]
+    slow = reference_store().frame([run for run in runs if _learning_rate(run) == 1e-4])
+    last = slow.query("metric == 'accuracy_balanced' and split == 'train' and epoch == 20")
+    last = last.set_index("model")["value"]
+    said = f"{100 * last['explicit']:.0f} % for ResNet-18 and {100 * last['deq']:.0f} % for the DEQ"
+    assert len(last) == 2 and said in paragraph("beyond", "Training configurations.")
+
+
+def _learning_rate(run):
+    return reference_store().open(run).config.get("train", {}).get("lr")
+
+
+def test_digits_optimisers_and_gradients():
+    def optimiser(claim):
+        return row("tables/optimisers-quick", claim=claim)
+
+    adam = optimiser("ResNet-18, AdamW / Adam: NC3, centred")
+    assert adam["verdict"] == "not significant"
+    has(
+        paragraph("beyond", "Optimisers."),
+        f"{row_change(optimiser('ResNet-18, AdamW / SGD: NC3, centred'))} for ResNet-18",
+        f"{row_change(optimiser('DEQ, AdamW / SGD: NC3, centred'))} for the DEQ",
+        f"trace ratio of {row_change(optimiser('ResNet-18, AdamW / SGD: NC1, trace ratio'))}",
+        f"as AdamW to within {max(-adam['low'], adam['high']):.1f} %",
+    )
+
+    def gradient(rule, metric):
+        return row("tables/which_gradient-quick", claim=f"{rule} / solved: {metric}")
+
+    two, one = "2 products", "JFB, 1 step"
+    assert gradient(two, "NC3, centred")["verdict"] == "equal"
+    for metric in ("NC2, centred", "NC1, trace ratio"):
+        assert gradient(two, metric)["verdict"] == "not significant"
+    has(
+        paragraph("beyond", "Gradients."),
+        f"NC3 is *equal*, {row_change(gradient(two, 'NC3, centred'))}",
+        f"trace ratio {row_change(gradient(one, 'NC1, trace ratio'))}",
+        f"NC3 {row_change(gradient(one, 'NC3, centred'))}",
+    )
+
+
+def test_digits_definitions_solver_and_seeds():
+    card = scorecard()
+    stages = {
+        stage: card[card["item"].str.startswith(f"nc definitions, {stage}:")]["verdict"].tolist()
+        for stage in ("ReLU", "BatchNorm1d", "GroupNorm")
+    }
+    assert {*stages["ReLU"], *stages["BatchNorm1d"]} == {"not significant"}
+    assert (stages["GroupNorm"].count("higher"), len(stages["GroupNorm"])) == (6, 8)
+    text = paragraph("beyond", "Definitions.")
+    nc3 = difference(scored("nc definitions, GroupNorm: NC3, centred, DEQ − explicit matched"))
+    assert "six of eight definitions" in text and f"centred NC3, {nc3} (" in text
+
+    text = paragraph("beyond", "Solver.")
+    first, whole = (
+        -scored(f"inside the solver, start → {end}: NC2, centred")["difference"]
+        for end in ("one evaluation", "equilibrium")
+    )
+    assert f"the centred NC2 by {first:.3f}, and the whole solve by {whole:.3f}" in text
+    more = difference(scored("solver, minority − majority, test: evaluations"))
+    assert f"one evaluation more, {more} (" in text
+
+    ratios = spread_over_seeds()
+    said = f"{ratios.min():.1f} to {ratios.max():.1f} times as large, with a median of {ratios.median():.1f}"
+    assert said in paragraph("beyond", "Seeds.")
+
+
+def spread_over_seeds():
+    """Standard deviation over seeds over that of the last ten epochs, as the notebook has them."""
+    configs = companion.experiment("neural_collapse/seeds_and_subsets", "quick")
+    frame = nc.ensure_runs(configs, train="never")
+    kinds = {}
+    for config in configs:
+        kind = "all three" if config.data.majority == "random" else "weights and images"
+        kinds[nc.run_id(config)] = "weights alone" if config.data.subset_seed is not None else kind
+    frame = frame.assign(kind=frame["run_id"].map(kinds))
+    shared = frame[(frame["seed"] == 0) & (frame["kind"] == "weights and images")]
+    frame = pd.concat([frame, shared.assign(kind="weights alone")], ignore_index=True)
+    found = []
+    for _, runs in frame.groupby("kind"):
+        for metric in ("accuracy_balanced", "accuracy_minority"):
+            for _, each in by_run(percent(runs), metric, "test", "last_epochs").groupby("model"):
+                found.append(spread(each["value"])[0] / each["std"].mean())
+    return pd.Series(found)
+
+
+def test_ling():
+    errors = read("sister-papers/ling-errors-quick").query(
+        "ratio == 'p/n = 0.8' and tau0 == 'empirical'"
+    )
+    slopes = errors.set_index("activation")[["slope", "verdict"]]
+    text = paragraph("beyond", "The kernel of a DEQ")
+    said = {name: minus(f"{slope:.2f}") for name, slope in slopes["slope"].items()}
+    assert f"log n is {said['relu']}, to tanh, where it is {said['tanh']}" in text
+    assert ({*slopes["verdict"]} - {"supported"}) == {"lower"}
+    assert (slopes["slope"] < 0).all() and slopes["slope"].idxmin() in (
+        "relu",
+        "leaky_relu",
+        "swish",
+    )
+    text = paragraph("beyond", "Two equal slopes")
+    assert said["tanh"] == said["erf"] and f"a slope of {said['erf']}, and" in text
+    assert slopes["verdict"]["tanh"] == "supported" and slopes["verdict"]["erf"] == "lower"
+    networks = read("sister-papers/ling-networks-quick")
+    claimed = networks[networks["verdict"] != "not significant"]
+    assert claimed[["trained", "DEQ"]].to_numpy().tolist() == [
+        ["readout on random features", "ReLU"]
+    ]
+    closer = difference(claimed.iloc[0]).lstrip("−")
+    assert f"by {closer} percentage points" in paragraph("beyond", "A shallow network")
+
+
+def test_wu():
+    rows = read("sister-papers/wu-verdicts-quick").query("part == 'statement'")
+    counts = rows["verdict"].value_counts()
+    assert counts.to_dict() == {"holds": 9, "typo": 1, "not significant": 3, "reported": 3}
+    text = paragraph("beyond", "Theory: nothing is refuted.")
+    assert f"Of {len(rows)} statements, {counts['holds']} hold by exact" in text
+    text = paragraph("beyond", "Training: small networks")
+    assert (
+        f"{counts['not significant']} are not significant, and for {counts['reported']} no" in text
+    )
+    reported = rows[rows["verdict"] == "reported"]["remark"]
+    assert set(reported) == {"no network here learns this target"}
+
+
+# --- index ----------------------------------------------------------------------------------------
+
+
+def test_index():
+    text = paragraph("index", "Answer.")
+    assert f"(NC2, {both('nc2c', 'fresh', 2)}, where 0 is perfect)" in text
+    assert f"(NC3, {both('nc3c', 'fresh', 2)})" in text
+    assert "six are correct, and two are false" in text
+
+
+# --- pages as a whole -----------------------------------------------------------------------------
+
+
+def test_the_page_of_tables_is_what_the_command_writes():
+    assert page("tables") == docs_tables.page()
+
+
+def anchors(path):
+    """The anchors of a page, as GitHub and the site name its headings."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", [*FRONT, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_pictures_are_there_and_no_heading_skips_a_level(path):
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1 or path.stem == "protocol"  # two protocols, each with its title
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_no_page_has_the_title_of_a_notebook():
+    """One list of the site has both."""
+    titles = [
+        notebooks.title(notebooks.read_cells(notebooks.source(name))).partition(" · ")[0]
+        for name in notebooks.available()
+    ]
+    own = [path.read_text(encoding="utf-8")[2:].partition("\n")[0] for path in PAGES]
+    assert {*own} & {*titles} == set()
