@@ -10,6 +10,7 @@ from companion.neural_collapse import replication
 from companion.neural_collapse.collapse_tables import EVERY, FRESH, PARTS, change, compared, exchange, spoken
 from nclib.config import StoredConfig, run_id
 from nclib.publish.numbers import table
+from nclib.system.provenance import processor_kinds
 
 # The rows of `EVERY` in the order of the protocol's page; the first two are primary.
 PRIMARY = ("nc2c", "nc3c")
@@ -75,11 +76,18 @@ def sensitivity_table() -> str:
 
 
 def mixed(records: Mapping[str, Any]) -> str:
-    """The pairs whose runs were made on two kinds of processor; run id → what is stored of it."""
-    kinds: dict[str, set[tuple[str, str | None]]] = {}
+    """The pairs whose runs were not all made on one known kind of processor.
+
+    Parameters
+    ----------
+    records : run id → its config and provenance
+    """
+    kinds: dict[str, set[str]] = {}
     for run, record in records.items():
-        made = record["provenance"]
-        pair = kinds.setdefault(re.sub(r"-(?:deq|explicit)(-s\d+)-.*", r"\1", run), set())
-        sessions = (made, *made["facts"].get("earlier_sessions", []))
-        pair |= {(one["cpu"], one.get("bfloat16")) for one in sessions}
-    return ", ".join(pair for pair, found in kinds.items() if len(found) > 1) or "no pair"
+        pair = re.sub(r"-(?:deq|explicit)(-s\d+)-.*", r"\1", run)
+        kinds.setdefault(pair, set()).update(processor_kinds(record["provenance"]))
+    named = []
+    for pair, found in kinds.items():
+        if len(found) > 1 or any("unknown" in kind for kind in found):
+            named.append(pair)
+    return ", ".join(named) or "no pair"

@@ -164,8 +164,11 @@ def test_what_is_shown_is_what_the_analysis_found():
 
 
 def test_a_pair_from_two_kinds_of_processor_is_named():
-    new, old = {"cpu": "A", "bfloat16": "AMX", "facts": {}}, {"cpu": "A", "facts": {}}
+    new, old = ({"cpu": "A", "bfloat16": unit, "facts": {}} for unit in ("AMX", None))
     made = [old, old, new | {"facts": {"earlier_sessions": [old]}}, new]
     names = [f"data-KA3-R100-{kind}-s{seed}-0" for seed in range(2) for kind in ("explicit", "deq")]
     records = {name: {"provenance": one} for name, one in zip(names, made, strict=True)}
     assert replicated.mixed(records) == "data-KA3-R100-s1"
+    unknown = {"cpu": "A", "facts": {}}
+    records = {name: {"provenance": unknown} for name in names}
+    assert replicated.mixed(records) == "data-KA3-R100-s0, data-KA3-R100-s1", "absent is unknown, not equal to none"
