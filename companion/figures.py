@@ -35,7 +35,7 @@ DRAWINGS = {"two_blocks": TWO_BLOCKS}
 
 def draw() -> None:
     """Plot, copy, and write the page of tables. Raises SystemExit where a notebook cannot be plotted."""
-    names = [name for name in select(["neural_collapse"]) if not name.endswith("/your_own_cell")]
+    names = select(["neural_collapse"])
     large, quick = _plot(names, _shown_large(names))
     front_figures.save(_aside())
     _copy(quick, "quick")

@@ -6,6 +6,7 @@ nothing is significant", the function asserts.
 """
 
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -14,8 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import replication
-from nclib.comparison import Pairs, pairs
+import companion
+import nclib as nc
+from companion.neural_collapse import replication, tolerance_effect, total_collapse_budget
+from nclib.comparison import Pairs, by_run, pairs
 from nclib.engine.reference import reference_store
 from nclib.publish import notebooks
 from nclib.publish.numbers import minus
@@ -200,11 +203,207 @@ def collapse() -> Iterator[str]:
     assert set(pooled["verdict"][[NC2, NC3]]) == {"not significant"}
 
 
-SUN_SHI = {
-    function.__name__: function for function in (fig2, fig3, fig4, fig5, table1, table2, table3, table4, collapse)
-}
+# The following are of digits, or of nothing trained.
+
+
+def fig1() -> Iterator[str]:
+    network = nc.build_model(nc.ModelConfig(kind="deq", width=64), 10, 3)
+    every = nc.models.count_parameters(network)
+    assert every == nc.models.count_parameters(nc.build_model(nc.ModelConfig(kind="explicit", width=64), 10, 3))
+    yield f"{every / 1e6:.1f} million parameters"
+    yield f"{100 * nc.models.count_parameters(network.block) / every:.0f} % of them in the last block"
+
+
+def theory_layer_peeled() -> Iterator[str]:
+    found = verdicts("theory_layer_peeled_ledger/")
+    assert {found[f"Theorem 3.1, NC{number}"] for number in (1, 2, 3)} | {found["Lemma B.1"]} == {"holds"}
+    (infima,) = (word for claim, word in found.items() if claim.startswith("Theorem B.3, read as infima"))
+    assert (infima, found["Remark B.2"]) == ("false", "typo")
+    yield "Theorem 3.1 holds"
+    yield "Theorem B.3 is false"
+
+
+def theory_imbalance() -> Iterator[str]:
+    found = verdicts("theory_imbalance_ledger/")
+    names = ("Theorem 4.1, NC1", "Theorem 4.1, NC2, for all i, j", "Theorem 4.1, NC3", "Proposition 4.2")
+    assert [found[name] for name in names] == ["holds", "vacuous", "false", "holds if √(E_W E_H) ≤ E0"]
+    first, second, third = (total_collapse_budget(10, k_a) for k_a in (3, 5, 7))
+    yield f"E0 = {first:.3f}, {second:.3f} and {third:.3f} for 3, 5 and 7 majority classes"
+
+
+def audit() -> Iterator[str]:
+    evidence = digits()["regenerated"]
+    yield evidence["audit_findings/Finding 1"].partition(" of the majority")[0]
+    yield evidence["audit_findings/Finding 2"].partition(" for means")[0]
+    yield f"{evidence['audit_findings/Finding 3'].partition(' ')[0]} are larger than ten accuracies of that mean"
+    etf = nc.class_moments(nc.simplex_etf(10, 10), np.arange(10), 10)
+    yield f"{nc.metrics.paper_eq13_uncentred_printed_constant(etf):.3f} instead of 0 at K = 10"
+
+
+@functools.cache
+def trained(name: str) -> tuple[list[nc.RunConfig], pd.DataFrame]:
+    """The runs of a notebook on digits, which are tracked, and their frame."""
+    configs = companion.experiment(f"neural_collapse/{name}", "quick")
+    return configs, nc.ensure_runs(configs, train="never")
+
+
+def recipes() -> Iterator[str]:
+    configs, frame = trained("recipes")
+    constant = {nc.run_id(config): config.train.schedule == "constant" for config in configs}
+    ends = frame.query("split == 'test' and metric == 'accuracy_balanced' and epoch == 20")
+    ends = ends.assign(stated=ends["run_id"].map(constant))
+    stated, workable = (ends[ends["stated"] == which].groupby("model")["value"].mean() * 100 for which in (True, False))
+    yield f"{stated['explicit']:.1f} % (ResNet-18) and {stated['deq']:.1f} % (DEQ)"
+    yield f"{workable['explicit']:.1f} % and {workable['deq']:.1f} % (three seeds)"
+
+
+def spoken(identifier: str) -> str:
+    """ "+1.3 ± 2.6" of a row of the scorecard on digits."""
+    row = digits().loc[identifier]
+    return minus(f"{float(row['regenerated']):+.1f} ± {row['interval']:.1f}")
+
+
+def controls() -> Iterator[str]:
+    yield f"{spoken('controls_differences/accuracy_balanced/explicit_matched')} percentage points"
+    for split in ("balanced", "majority", "minority"):
+        assert nothing_is_significant(f"controls_differences/accuracy_{split}/")
+    row = digits().loc["controls_differences/nc3_self_duality/explicit_matched"]
+    assert row["verdict"] == "higher"
+    yield f"centred NC3 is {float(row['regenerated']):.2f} higher"
+
+
+def equilibrium_or_cell() -> Iterator[str]:
+    table = pd.read_csv(paths.reference() / "tables/equilibrium_or_cell-quick.csv").set_index(["step", "metric"])
+    change = table["change"].abs().map("{:.0f} %".format)
+    row = table.loc["DEQ / cell", "nc1_trace_ratio"]
+    yield f"is {change['DEQ / explicit', 'nc1_trace_ratio']} lower for the DEQ"
+    yield f"lowers it by {change['cell / explicit', 'nc1_trace_ratio']}"
+    yield f"another {change['DEQ / cell', 'nc1_trace_ratio']}"
+    yield f"95 % interval {-row['high']:.0f} to {-row['low']:.0f}"
+    yield f"centred NC2 {change['DEQ / cell', NC2]}, NC3 {change['DEQ / cell', NC3]} higher"
+    assert set(table["verdict"]["DEQ / cell"][[NC2, NC3]]) == {"higher"}
+
+
+def your_own_cell() -> Iterator[str]:
+    _, frame = trained("your_own_cell")
+    against = {"arm": "deq", "against": "explicit_matched"}
+    accuracy = pairs(frame, "accuracy_balanced", "test", "last_epochs", **against).interval
+    yield f"{accuracy.mean:+.1f} ± {accuracy.half:.1f} percentage points"
+    others = [pairs(frame, "accuracy_minority", "test", "last_epochs", **against)]
+    others += [pairs(frame, metric, **against) for metric in ("nc1_trace_ratio", NC2, NC3)]
+    assert not any(interval.significant for interval in (accuracy, *(other.interval for other in others)))
+
+
+def nc_definitions() -> Iterator[str]:
+    for stage in ("ReLU", "BatchNorm1d"):
+        assert nothing_is_significant(f"nc_definitions_differences/{stage}/")
+    words = list(verdicts("nc_definitions_differences/GroupNorm/").values())
+    yield f"in {words.count('higher')} of {len(words)}"
+
+
+def remedies() -> Iterator[str]:
+    yield f"{spoken('remedies_pooled')} percentage points"
+    assert nothing_is_significant("remedies_")
+
+
+def long_tail() -> Iterator[str]:
+    yield f"{spoken('long_tail_pooled').lstrip('−+')} percentage points"
+    single = verdicts("long_tail_differences/")
+    yield f"none of the {len(single)} single differences"
+    assert nothing_is_significant("long_tail_")
+
+
+def seeds_and_subsets() -> Iterator[str]:
+    ratios = _ratios_of_variation()
+    yield f"is {ratios.min():.1f} to {ratios.max():.1f} times"
+    yield f"(median {ratios.median():.1f})"
+    for word in ("balanced", "minority"):
+        assert all(
+            said == "not significant"
+            for name, said in verdicts("seeds_and_subsets_differences/").items()
+            if f"accuracy_{word}" in name
+        )
+
+
+def _ratios_of_variation() -> pd.Series:
+    """Standard deviation over seeds, over that of the last ten epochs, for each repetition, accuracy and network."""
+    configs, frame = trained("seeds_and_subsets")
+    groups: dict[str, list[str]] = {"weights alone": [], "weights and images": [], "all three": []}
+    for config in configs:
+        random, fixed = config.data.majority == "random", config.data.subset_seed is not None
+        names = ["all three"] if random else ["weights alone"] if fixed else ["weights and images"]
+        if config.seed == 0 and names == ["weights and images"]:
+            names.append("weights alone")  # seed 0 is the first of both
+        for name in names:
+            groups[name].append(nc.run_id(config))
+    ratios = []
+    for runs_of, metric in itertools.product(groups.values(), ("accuracy_balanced", "accuracy_minority")):
+        rows = by_run(frame[frame["run_id"].isin(runs_of)], metric, "test", "last_epochs").groupby("model")
+        ratios.append(rows["value"].std(ddof=1) / rows["std"].mean())
+    return pd.concat(ratios)
+
+
+def solver_and_collapse() -> Iterator[str]:
+    inside = "solver_and_collapse_inside/"
+    yield f"NC2 falls by {-float(digits()['regenerated'][f'{inside}start → equilibrium/{NC2}']):.2f}"
+    assert verdicts(inside)[f"one evaluation → equilibrium/{NC2}"] == "not significant"
+    minority = verdicts("solver_and_collapse_minority/")
+    assert minority["test/evaluations"] == "higher" and minority["test/not converged (%)"] == "not significant"
+    yield f"need {float(digits()['regenerated']['solver_and_collapse_minority/test/evaluations']):.1f} evaluations more"
+    configs, frame = trained("solver_and_collapse")
+    solver = configs[0].model.solver
+    effects = tolerance_effect(frame, [NC2, NC3, "nc1_pinv"], "toy", solver.tol, solver.method)
+    assert set(effects["verdict"]) == {"equal"}
+    yield f"The tolerance of {solver.tol:.0e}".replace("e-0", "e-")
+
+
+def optimisers() -> Iterator[str]:
+    rows = pd.read_csv(paths.reference() / "tables/optimisers-quick.csv").set_index(["network", "pair", "metric"])
+    change = rows["change"].abs().map("{:.0f} %".format)
+    yield f"NC3 is {change['explicit', 'adamw / sgd', NC3]} higher with AdamW than with SGD in ResNet-18"
+    yield f"{change['deq', 'adamw / sgd', NC3]} in the DEQ"
+    yield f"({change['explicit', 'adamw / adam', NC3]} apart in ResNet-18, not significant)"
+    words = rows["verdict"]
+    assert words["explicit", "adamw / adam", NC3] == "not significant"
+    assert words["explicit", "adamw / sgd", "nc1_trace_ratio"] == "opposite here"
+
+
+def which_gradient() -> Iterator[str]:
+    rows = pd.read_csv(paths.reference() / "tables/which_gradient-quick.csv").set_index("claim")
+    change = rows["change"].abs().map("{:.0f} %".format)
+    ratio = "solved: NC1, trace ratio"
+    yield f"{change[f'Neumann, 3 terms / {ratio}']} higher with three Neumann terms"
+    yield f"{change[f'JFB, 1 step / {ratio}']} higher with JFB"
+    yield f"JFB's NC3 is {change['JFB, 1 step / solved: NC3, centred']} lower"
+    two = [
+        rows["verdict"][f"2 products / solved: {name}"] for name in ("NC3, centred", "NC2, centred", "NC1, trace ratio")
+    ]
+    assert two == ["equal", "not significant", "not significant"]
+
+
+def scorecard() -> Iterator[str]:
+    card = digits()
+    words = card.loc[card["part"].isin(["tables", "figures"]), "verdict"].value_counts().drop("not run")
+    yield f"of the {words.sum()} claims about accuracy and collapse that were run on digits"
+    names = {
+        "not significant": "not significant",
+        "opposite here": "opposite to the claim",
+        "equal": "equal as claimed",
+    }
+    names["reported"] = "reported without a verdict"
+    yield ", ".join(f"{words[word]} {said}" for word, said in names.items())
+    theory = card.loc[card["part"] == "theory", "verdict"].str.replace(" if .*", " if", regex=True).value_counts()
+    said = {"holds": "hold", "holds if": "holds under a condition", "typo": "is a misprint"}
+    yield ", ".join(f"{theory[word]} {phrase}" for word, phrase in said.items())
+    yield f"{theory['vacuous']} is vacuous and {theory['false']} are false"
+
+
+SUN_SHI = (fig1, fig2, fig3, fig4, fig5, table1, table2, table3, table4, collapse)
+SUN_SHI += (theory_layer_peeled, theory_imbalance, audit, recipes, controls, equilibrium_or_cell, your_own_cell)
+SUN_SHI += (nc_definitions, remedies, long_tail, seeds_and_subsets, solver_and_collapse)
+SUN_SHI += (optimisers, which_gradient, scorecard)
 FINDINGS: dict[str, Callable[[], Iterator[str]]] = {
-    **{f"neural_collapse/{name}": function for name, function in SUN_SHI.items()}
+    **{f"neural_collapse/{function.__name__}": function for function in SUN_SHI},
 }
 """Notebooks whose first cell has the finding; another paper has its own functions and its own line."""
 
@@ -224,7 +423,7 @@ def test_the_numbers_of_a_finding_are_those_of_the_tracked_runs(name):
 def test_a_first_cell_has_claim_finding_and_picture(name):
     text = first_cell(name)
     assert re.match(
-        r"# .*(\*\*The paper says\*\*|\*\*The question\*\*) .*\*\*We find\*\* .*\*\*See\*\* .*!\[[^]]+\]", text
+        r"# .*(\*\*The paper says\*\*|\*\*The question\.\*\*) .*\*\*We find\*\* .*\*\*See\*\* .*!\[[^]]+\]", text
     )
     assert [image.is_file() for image in notebooks.images(name)] == [True]
 
