@@ -17,7 +17,7 @@ from companion import certify
 from companion.neural_collapse import replication
 from companion.neural_collapse.accuracy_tables import published
 from companion.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
-from companion.neural_collapse.front_figures import turning_back
+from companion.neural_collapse.front_figures import at_equal_accuracy, turning_back
 from companion.neural_collapse.seli import table as seli_distances
 from nclib.system import paths
 
@@ -71,15 +71,15 @@ def test_other_definitions_have_their_numbers():
     text = bullet("The definition")
     assert f"{less['eq13']} in NC2 and {less['eq14']} in NC3" in text
     seli = seli_distances().loc[100]["means_seli"].unstack()
-    assert "to which the class means of the DEQ are [not closer]" in text
+    assert "the class means of the DEQ are [not closer to SELI]" in text
     assert (seli["DEQ"] > seli["ResNet-18"]).all()
 
 
 def test_the_norms_have_their_numbers():
     norms = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "fresh").table
     text = bullet("The cause")
-    assert f"are {norms['explicit'].mean():.1f} times as long as those of frequent classes" in text
-    assert f"in ResNet-18, and {norms['deq'].mean():.1f} times in the DEQ" in text
+    assert f"{norms['explicit'].mean():.1f} times the norm of a majority class in ResNet-18" in text
+    assert f"and {norms['deq'].mean():.1f} times in the DEQ" in text
 
 
 def test_the_statements_are_counted_as_their_certificates_have_them():
@@ -102,7 +102,11 @@ def test_what_speaks_against_the_claim_has_its_numbers():
     adjusted = compared(EVERY["accadj"], "fresh").interval.mean
     trained = compared(EVERY["acc"], "fresh").interval.mean
     assert f"{trained:.1f} percentage points higher, but {-adjusted:.1f} lower after logit" in text
-    assert "it may only be later" in text
+    assert "NC1, which the paper finds equal, is not" in text
+    assert compared(EVERY["trace"], "fresh").interval.side == "higher"
+    equal_accuracy = at_equal_accuracy((0.9, 0.95))
+    assert "from 90 % on, the DEQ is still closer" in text
+    assert (equal_accuracy["log_ratio"] < 0).all()
     rise = turning_back().query("metric == 'NC3'")
     rise = rise.pivot(index="K_A", columns="network", values="rise")
     assert (rise["ResNet-18"] > rise["DEQ"]).all()
