@@ -139,7 +139,7 @@ def subsample_indices(
     wrong = [k for k in range(len(counts)) if not 1 <= counts[k] <= available[k]]
     if wrong:
         listed = ", ".join(f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5])
-        raise ValueError(f"cannot draw {listed}: lower n_max or test_per_class; each count must be at least 1")
+        raise ValueError(f"cannot sample {listed}: lower n_max or test_per_class; each count must be at least 1")
     generator = torch.Generator().manual_seed(seed)
     kept = []
     for k, count in enumerate(counts.tolist()):

@@ -1,6 +1,6 @@
 """The methods of a fixed-point solve, plain iteration, Anderson and Broyden: their numbers, and what they remember.
 
-Each is a frozen value. Its ``start`` gives the memory of one solve, which says where the loop of ``nclib.solver``
+Each is a frozen value. Its ``start`` gives the memory of one solve, which decides where the loop of ``nclib.solver``
 evaluates next. The numbers of gradient rules are checked here too.
 """
 
@@ -41,7 +41,7 @@ class Solver(Protocol):
 
     ``FixedPointIteration``, ``Anderson`` and ``Broyden`` are such values, and so is any object with these three
     attributes; nothing needs to be inherited. The loop evaluates f, measures residuals, keeps the best iterate of each
-    row, and lets rows leave; a method only says where to evaluate next.
+    row, and lets rows leave; a method only chooses where to evaluate next.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class Broyden(Options):
     Parameters
     ----------
     tol, max_steps : as in ``FixedPointIteration``
-    history : steps kept (history states of memory); when they are used up the method starts afresh from where it is,
+    history : steps kept (history states of memory); when they are used up the method starts again from where it is,
         which was measured to need fewer evaluations than dropping the oldest
 
     Examples

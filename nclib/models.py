@@ -5,13 +5,13 @@ weights for the same seed. What stands where layer 4's second block was is the a
 
     explicit           that block itself, with BatchNorm: the paper's explicit network
     deq                z* = f(z*, x), the block as an equilibrium cell with input injection and GroupNorm
-    explicit_matched   f(x, x), the same cell applied once: the same parameters
+    explicit_matched   f(x, x), the same block applied once: the same parameters
     weight_tied        the same cell unrolled, z ← f(z, x), and differentiated through
     explicit_flops     untied GroupNorm blocks, as many as cost what the equilibrium costs
 
 The cell may be one of the user's own, and so may the whole network (`OwnNetwork`), which then has no such block.
 
-Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not say how the input enters the cell; without
+Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not describe the input injection; without
 injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
 """
 
@@ -261,7 +261,7 @@ def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
 
 @contextmanager
 def forked(devices: Iterable[int] = ()) -> Iterator[None]:
-    """What is drawn within leaves the random states of PyTorch, NumPy and Python as they were."""
+    """What is sampled within leaves the random states of PyTorch, NumPy and Python as they were."""
     with torch.random.fork_rng(devices), ExitStack() as after:
         after.callback(np.random.set_state, np.random.get_state())
         after.callback(random.setstate, random.getstate())
@@ -384,12 +384,12 @@ def state_of(model: nn.Module) -> dict[str, Any]:
 
 
 def put_back(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Give a network a state; one kept by an earlier version does not say what is learnt.
+    """Give a network a state; one kept by an earlier version does not record what is learnt.
 
     Raises
     ------
     ConfigError
-        When its parameters have another order, by which an optimiser knows them.
+        When its parameters have another order, by which an optimiser identifies them.
     """
     model.load_state_dict(state["model"])
     if learnt := state.get("parameters"):

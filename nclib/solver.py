@@ -61,7 +61,7 @@ class Solution:
     value : (B, *) best finite iterate of each row, in the type and layout of z0; NaN where no evaluation was finite.
         The layer returns this very tensor: clone it before you change it in place
     residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite
-    converged : (B,) bool, residual ≤ tol, and not because the state grew from z0, as `fixed_point` says
+    converged : (B,) bool, residual ≤ tol, and not because the state grew from z0, as `fixed_point` describes
     status : (B,) integer codes of ``Status``
     steps : (B,) calls of f on the row until it was decided, the one that measured its residual included
     num_evals : calls of f made, T
@@ -271,7 +271,7 @@ def solve(
 ) -> tuple[Solution, tuple[int, int, bool], list[Tensor]]:
     """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
 
-    Returns the solution, what `_Evidence.failed` says, which the host knows without waiting for the device, and the
+    Returns the solution, what `_Evidence.failed` says, which the host has without waiting for the device, and the
     states after each number of evaluations in ``at``.
     """
     check_solver("solver", solver)

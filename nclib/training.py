@@ -54,7 +54,7 @@ _COLUMNS = {
 
 
 class TrainingDiverged(RuntimeError):
-    """The loss is not a number any more; the message says which options to change."""
+    """The loss is not a number any more; the message names the options to change."""
 
     exit_code = 1
 
@@ -126,7 +126,7 @@ def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callabl
 
 
 class _Tally:
-    """What the training steps of one epoch say of their images, kept on the device."""
+    """What the training steps of one epoch record of their images, kept on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.columns: dict[str, list[Tensor]] = defaultdict(list)
@@ -208,7 +208,7 @@ def usable_device(name: torch.device | str | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)
-    except (AssertionError, RuntimeError) as error:  # the first where PyTorch knows no CUDA
+    except (AssertionError, RuntimeError) as error:  # the first where PyTorch is built without CUDA
         said = str(error).partition(chr(10))[0]
         raise ConfigError(f"device '{name}' cannot be used: {said}. Use cpu, cuda or cuda:1, or leave it out") from None
     return torch.device(name)
@@ -267,7 +267,7 @@ class _Trainer:
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
         tally, steps = _Tally(self.device), len(self.train_batches)
-        seed = 1_000_003 * self.config.seed + epoch  # of what a network of the user's own draws
+        seed = 1_000_003 * self.config.seed + epoch  # of the random numbers of a custom network
         torch.manual_seed(seed)
         models.seed_all(seed)
         model.train()
@@ -467,7 +467,7 @@ def _apart(one: Tensor, two: Tensor) -> float:
 
 
 def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
-    """Why a network is not the one of this probe; "" where it is, as far as that says."""
+    """Why a network is not the one of this probe; "" where it is, as far as that shows."""
     here = {name: tensor.to(model.classifier.weight.device) for name, tensor in probe.items()}
     now = _probe(model, here["probe_images"], "probe_training" in here) if here else {}
     for name in sorted({*here} & {*now} - {"probe_images"}):

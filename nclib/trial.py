@@ -88,7 +88,7 @@ def try_own_code(cfg: ModelConfig, split: Split) -> None:
             raise ConfigError(f"{name} cannot be called with {tuple(x.shape)}: {type(bug).__name__}: {bug}") from bug
 
 
-_DRAW = "draw from PyTorch's own random state, and register_buffer in the constructor what calls keep"
+_DRAW = "take random numbers from PyTorch's own random state, and register_buffer in the constructor what calls keep"
 
 
 def _seeded(part: nn.Module, *inputs: Tensor) -> Any:

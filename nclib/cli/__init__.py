@@ -17,7 +17,7 @@ def _distrust_the_folder() -> None:
 
 
 def main() -> None:
-    """Run the command; where a package of its extra is missing, say what installs it, with exit code 1."""
+    """Run the command; where a package of its extra is missing, name the command that installs it, with exit code 1."""
     _distrust_the_folder()
     try:
         from nclib.cli.app import main as run

@@ -20,7 +20,7 @@ from nclib.system import plugins
 
 class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """Errors that say what to do need no traceback; all others are bugs and keep theirs."""
+        """Errors whose message names what to do need no traceback; all others are bugs and keep theirs."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``nclib measure``: a network of one's own, or saved features."""
+"""``nclib measure``: a custom network, or saved features."""
 
 from pathlib import Path
 from typing import Annotated, Any

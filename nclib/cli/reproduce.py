@@ -13,13 +13,13 @@ def reproduce(
     parameter: Settings = None,
     workers: Annotated[int | None, typer.Option(help="Runs trained at once; left out: one per GPU or core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Train on this Dask cluster: address or file.")] = None,
-    train: Annotated[str, typer.Option(help="missing, never or finished (draw what is there).")] = "missing",
+    train: Annotated[str, typer.Option(help="missing, never or finished (render what is available).")] = "missing",
     force: Annotated[bool, typer.Option("--force", help="Execute unchanged notebooks as well.")] = False,
     site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
-    largest: Annotated[bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale.")] = False,
+    largest: Annotated[bool, typer.Option("--largest", help="Also plot the stored runs of a larger scale.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
 ) -> None:
-    """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
+    """Regenerate figures and tables: train the missing runs, render each notebook once it has its runs."""
     from nclib.publish import notebooks
     from nclib.reproduce import reproduce
     from nclib.system import other_parameters

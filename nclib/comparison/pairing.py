@@ -24,7 +24,7 @@ KEYS = ["run_id", *SETTING, "model", "seed"]
 _RUN = ["run_id", "model"]
 _ROW = ["split", "epoch", "metric", "value"]
 _OF_SETTING = ("setting", "data.imbalance", "data.majority", "data.num_majority", "data.ratio")
-"""Columns of stored runs that say again which setting a run is of."""
+"""Columns of stored runs that repeat which setting a run belongs to."""
 _OF_NETWORK = {*ModelConfig.model_fields} - {"width", "feature_norm", "head"}
 
 
@@ -54,7 +54,8 @@ class Pairs:
     @property
     def table(self) -> pd.DataFrame:
         """A row for each pair: the columns of the setting, seed, both networks' values and ``difference``, arm −
-        against, of their logarithms where ``relative``. Accuracies are in percent, their differences in points."""
+        against, of their logarithms where ``relative``. Accuracies are in percent, their differences in percentage
+        points."""
         return self._table.copy()
 
     settings = property(lambda self: len(self._table[SETTING].drop_duplicates()), doc="How many settings there are.")
@@ -83,12 +84,12 @@ class Pairs:
         equality: Literal["interval", "tost"] = "interval",
         within: float = EQUAL_WITHIN,
     ) -> Verdict:
-        """What the pairs say of a claim, by the rule of `nclib.verdict`.
+        """The verdict of the pairs on a claim, by the rule of `nclib.verdict`.
 
         Parameters
         ----------
         scale : of the runs (`nclib.publish.notes.scale_of`)
-        claim : "lower", "higher" or "equal", said of `arm`; a printed difference; or None
+        claim : "lower", "higher" or "equal", said of `arm`; the paper's difference; or None
         phase : what `terminal` decides. "required": runs short of the terminal phase get no verdict; "described": they
             are judged too, for accuracies and where a protocol fixed it before its runs. Where `terminal` is None,
             neither judges
@@ -140,10 +141,10 @@ def pairs(
         A `ValueError`: where a value to be judged is not a number or has no logarithm, a training accuracy is text, or
         a network has no value at all.
     ValueError
-        For runs that cannot be compared; the sentence says which and why. The rules: epochs of the metric and seeds are
+        For runs that cannot be compared; the message names which and why. The rules: epochs of the metric and seeds are
         whole numbers from 0. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting
         has the same seeds, of both networks. All runs are alike in every other column: version of the data, width,
-        epochs, rate, profile, whatever the frame knows, and in the epochs judged. What only one network has may be
+        epochs, rate, profile, whatever the frame has, and in the epochs judged. What only one network has may be
         missing in the other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as
         ``model.solver.tol``, are a network's own, width, feature norm and head apart; columns ``data.…`` may differ
         between data sets. Every run of both networks has the metric: leave out those that cannot have it, as balanced
@@ -179,7 +180,7 @@ def pairs(
         raise ValueError(f"run {lost[0][0]} has rows, and none of {metric} ({split}); leave it out of the frame")
     at_end = frame[frame["epoch"].isin(runs["epoch"])].astype({"epoch": "int64"}).merge(runs[[*_RUN, "epoch"]])
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
-    options = rows.drop(columns=_ROW).drop_duplicates()  # what the frame knows but network, setting and seed
+    options = rows.drop(columns=_ROW).drop_duplicates()  # what the frame has but network, setting and seed
     _check_alike(pickle.dumps(options.merge(runs[[*_RUN, "epochs judged"]], on=_RUN)))
     _check_partners(runs, f"{metric} ({split})")
     _check_copies(rows)
@@ -314,12 +315,12 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     frame : tidy frame, as of `nclib.pairs`
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
-        standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+        standard deviation in ``std`` (the paper's way: fluctuation within a run, not s.d. over seeds)
 
     Returns
     -------
     DataFrame
-        A row for each run: run_id, dataset, K_A, R, model, seed, what else the frame knows of its protocol, epoch (the
+        A row for each run: run_id, dataset, K_A, R, model, seed, what else the frame has of its protocol, epoch (the
         last one), value, std, n.
 
     Raises

@@ -106,12 +106,12 @@ def pooled_table(found: Pairs | None, scale: str, claim: str | float | None = No
 
 
 def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train") -> pd.DataFrame:
-    """Metrics of both models at the last epoch, their paired difference and what it says of the paper's claim.
+    """Metrics of both models at the last epoch, their paired difference and the verdict on the paper's claim.
 
     Parameters
     ----------
     frame : tidy frame of one setting
-    claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
+    claims : metric name → "lower", "higher" or "equal", what the paper claims of the DEQ against the explicit network
     scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
 

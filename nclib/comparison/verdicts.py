@@ -1,4 +1,4 @@
-"""Intervals over seeds, and what an interval says of a claim, by stated rules."""
+"""Intervals over seeds, and verdicts on claims that follow from them by stated rules."""
 
 import functools
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
     @property
     def detectable(self) -> float:
-        """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
+        """The smallest true mean that as many values with this s.d. would show to be other than 0 in 80 % of the
         cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
         return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
 
@@ -181,7 +181,7 @@ def verdict(
     within: float = EQUAL_WITHIN,
     level: float = LEVEL,
 ) -> Verdict:
-    """What a measured difference says of a claim.
+    """The verdict of a measured difference on a claim.
 
     In this order: fewer than three seeds, an unknown phase, a run short of the terminal phase, values that are not
     numbers, and the same difference in every seed are "reported"; where it is 0 in every seed, "equal". A claim of
@@ -196,9 +196,9 @@ def verdict(
     ----------
     found : our paired difference with its interval
     scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.publish.notes.scale_of`)
-    claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
+    claim : "lower", "higher" or "equal"; or the paper's difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
-        A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
+        A 0 in the paper has no sign. None, or NaN as tables have it, where no paper claims anything
     terminal : whether all runs ended in the terminal phase; None where that is not known
     size : the value that "equal" is relative to; without it nothing is equal
     of_logs : of differences of logarithms; "equal" is then a ratio from 0.9 to 1.1
@@ -243,7 +243,7 @@ def _judged(
     found: Interval, claim: str | float | None, terminal: bool | None, equal: bool, within: float
 ) -> tuple[str, str]:
     """Word and remark, whatever the scale."""
-    printed = "equality is claimed" if claim else "the printed difference is 0"
+    printed = "equality is claimed" if claim else "the paper's difference is 0"
     rules = (
         (found.n < MIN_SEEDS, "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"),
         (terminal is None, "reported", "terminal phase not known"),

@@ -167,7 +167,7 @@ class ModelConfig(Config):
     kind :
         "explicit" — the second block of layer 4 as in ResNet-18, BatchNorm; the paper's explicit network
         "deq" — that block as an equilibrium cell with input injection and GroupNorm
-        "explicit_matched" — the same cell applied once: the same parameters as "deq"
+        "explicit_matched" — the same block applied once: the same parameters as "deq"
         "weight_tied" — the same cell unrolled `unroll` times, differentiated through
         "explicit_flops" — `num_blocks` untied GroupNorm blocks, the measured compute of the DEQ
         "network" — a whole network of your own, without our encoder
@@ -179,7 +179,7 @@ class ModelConfig(Config):
     source : digest of the source of your own code, so that changed code makes another run; left out: as it is now.
         Where it is given, as in a stored run, nothing is looked up. Files and environment variables that the code
         reads, and modules that it imports from another folder or by ``importlib.import_module``, do not count
-    name : what the column ``model`` of a table says instead of the kind, to tell two cells of your own apart. No part
+    name : what the column ``model`` of a table shows instead of the kind, to distinguish two custom cells. No part
         of the identity
     groups : groups of every GroupNorm
     feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
@@ -278,7 +278,7 @@ class TrainConfig(Config):
         `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
     precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
         stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs; of a
-        whole network of one's own, logits are computed in float32 for evaluations alone) or "float64"
+        custom network, logits are computed in float32 for evaluations alone) or "float64"
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call

@@ -18,9 +18,9 @@ _LABELS: dict[str, Any] = {"profile": True, "model": {"name"}}
 
 
 class StoredConfig(Config):
-    """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
+    """Any configuration that the run store can hold: `kind` names the training it describes, `seed` the repetition.
 
-    `profile` is a label that says for which profile the run was first asked; it is not part of the identity, nor is the
+    `profile` names the profile for which the run was first asked; it is not part of the identity, nor is the
     name of its model. Each kind is a subclass with its own `execute`, classifiers aside.
     """
 

@@ -31,7 +31,7 @@ def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> 
 
 
 def one_of(name: str, allowed: typing.Iterable[str], what: str) -> str:
-    """The name, where it is allowed; for another one raises `ConfigError`, as `suggest` says it."""
+    """The name, where it is allowed; for another one raises `ConfigError` with the sentence of `suggest`."""
     if name not in allowed:
         raise ConfigError(suggest(name, allowed, what))
     return name

@@ -14,7 +14,7 @@ Augment = Literal["none", "flip_crop"]
 
 
 class DataError(ValueError):
-    """Images that are missing, damaged or not what was asked for; the message says what to do next."""
+    """Images that are missing, damaged or not what was asked for; the message names what to do next."""
 
     exit_code = 2
 

@@ -4,7 +4,7 @@ The cell, the solver and the gradient are three separate values. The forward sol
 evaluates the cell once more at z*, so what is kept in between is z* and x, whatever the number of steps.
 
 ``layer`` has ``DEQ`` itself, ``gradients`` the rules and the implicit backward pass, ``steps`` the passes of a fixed
-number of steps, ``cell`` the cell as the layer sees it, ``jacobian`` what the Jacobian at a point tells, ``diagnosis``
+number of steps, ``cell`` the cell as the layer sees it, ``jacobian`` what the Jacobian at a point shows, ``diagnosis``
 why a layer misbehaves.
 """
 

@@ -1,4 +1,4 @@
-"""Why an equilibrium layer misbehaves: ``diagnose`` looks for the usual causes and says what it finds."""
+"""Why an equilibrium layer misbehaves: ``diagnose`` looks for the usual causes and reports what it finds."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ class Diagnosis:
         return json.loads(json.dumps(self.findings), parse_constant=lambda _: None)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the residual of each row against the evaluations, and return the axes. Needs matplotlib."""
+        """Plot the residual of each row against the evaluations, and return the axes. Needs matplotlib."""
         if ax is None:
             from matplotlib import pyplot
 
@@ -71,7 +71,7 @@ class Diagnosis:
 
 
 def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = ()) -> Diagnosis:
-    """Say why an equilibrium layer misbehaves on a batch.
+    """Report why an equilibrium layer misbehaves on a batch.
 
     The layer is solved as it would be in a call, in its mode, under the caller's autocast. Then a search with up to 600
     evaluations looks for the fixed points themselves, in float64 where the cell computes in it, to a tolerance up to

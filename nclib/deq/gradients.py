@@ -176,7 +176,7 @@ class Reversible(Options):
     -----
     "Exact" is a statement without rounding. A step back multiplies rounding by 1/|1 − β| or more, 2 for β = 0.5 and 5
     for β = 0.8; where J has real eigenvalues in (−1, 1), by the square of that at most. Therefore y and z are float64
-    whatever the cell's type is. The backward pass ends where the forward pass began, so it knows its error: where that
+    whatever the cell's type is. The backward pass ends where the forward pass began, so it shows its error: where that
     exceeds 1e-3 of the row it warns ``BackwardNotConverged``. Take fewer steps or a smaller beta then. The cell runs
     without torch.compile in both passes, whose values must agree. The gradient cannot be differentiated again. z0 gets
     its gradient too.
@@ -236,7 +236,7 @@ class Rule:
     parts: Parts | None
     fixed: Sequence[Tensor]  # the cell's tensors without gradients, saved so that torch refuses those that change
     refuse_live: Callable[[], None]
-    record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and what to say if that is not empty
+    record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and the warning if that is not empty
     lost: int = 0  # rows of the forward solve that are NaN
 
 
@@ -302,7 +302,7 @@ def _left_in(z: Tensor, cotangent: Tensor) -> Tensor:
 def _implicit(
     rule: Rule, fz: Tensor, at: Tensor, leaves: Sequence[Tensor], cotangent: Tensor, args: Sequence[Tensor]
 ) -> Tensor:
-    """Solve u = g + Jᵀu for cotangent rows of unit norm. Each time half of the rows are done, J is taken afresh for the
+    """Solve u = g + Jᵀu for cotangent rows of unit norm. Each time half of the rows are done, J is taken again for the
     rest: one evaluation of those rows, repaid by the next step."""
     shape = (-1,) + (1,) * (cotangent.dim() - 1)
     by_row = flat_rows(cotangent)
@@ -325,7 +325,7 @@ def _implicit(
     solution, (failed, *_), _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
     why = "backward solve: {}; their gradient is approximate. Allow more max_steps with Implicit(solver=...), make the "
-    why += "cell contract more, or choose Phantom(). If few are meant, say so: Implicit(steps=...)."
+    why += "cell contract more, or choose Phantom(). If few are meant, ask for them: Implicit(steps=...)."
     told = failed and few is None  # unless the loss overflowed, as where a GradScaler looks for its scale
     said = lambda: why.format(missed(solution, solver.tol, failed)) if told and cotangent.isfinite().all() else ""  # noqa: E731
     rule.record(unpacked(rule.parts, [], solution)[1], said)

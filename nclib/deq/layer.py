@@ -106,9 +106,9 @@ class DEQ(nn.Module, Generic[Returned]):
     -----
     A row that is not solved has its best iterate, and its gradient is the same formula there, not that of an
     equilibrium. A row of which no evaluation was finite is NaN; left out of the loss, as by ``z[solution.converged]``,
-    it adds nothing to the gradients of ``Implicit``, ``Neumann`` and ``Phantom``. ``solution.converged`` says which
+    it adds nothing to the gradients of ``Implicit``, ``Neumann`` and ``Phantom``. ``solution.converged`` marks which
     rows are solved; the ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of
-    ``Unrolled``, is never said to have failed: look at ``solution.residual``.
+    ``Unrolled``, is never reported as failed: look at ``solution.residual``.
 
     A sequence is one row: its tokens are solved together, so that with a causal or padding mask later and masked tokens
     still move the others, by about the tolerance, through the coefficients of Anderson and Broyden and through when the
@@ -282,7 +282,7 @@ class DEQ(nn.Module, Generic[Returned]):
         return unpacked(parts, nodes, solution)[0], self.last_solution
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or what is read from a file, has told nobody yet."""
+        """A copy, or a layer that is read from a file, has not warned yet."""
         return vars(self) | {"told": set()}
 
     def _record(self, solution: Solution, why: Callable[[], str]) -> None:
@@ -290,7 +290,7 @@ class DEQ(nn.Module, Generic[Returned]):
         self._tell(rules.BackwardNotConverged, why)
 
     def _tell(self, kind: type[RuntimeWarning], why: Callable[[], str]) -> None:
-        """Say why a solve failed, if it did and nobody has said so before."""
+        """Warn why a solve failed, if it did and no warning of this kind came before."""
         if self.on_failure == "ignore" or (self.on_failure != "raise" and kind in self.told) or not (message := why()):
             return
         if self.on_failure == "raise":
@@ -325,7 +325,7 @@ def _why(solution: Solution, tol: float, failed: int) -> str:
 
 
 def _mixed(residual: Tensor, tol: float) -> str:
-    """What to say where rows that were solved alone, as others had left, are not solved beside all."""
+    """The warning where rows that were solved alone, as others had left, are not solved beside all."""
     worst = max(residual.tolist(), default=0.0)
     said = f"forward solve: rows met tol={tol:g} as others had left, and miss it beside all, at {worst:.1e}: the cell "
     said += "mixes rows, as attention does along the first axis. Give it tokens as (B, T, D), batch first."

@@ -104,12 +104,12 @@ class Reverse(torch.autograd.Function):
 
 
 def _record(found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> None:
-    """By how much y and z miss the start, relative to the larger of it and the last z, and what to say of it."""
+    """By how much y and z miss the start, relative to the larger of it and the last z, and the warning about it."""
     y_off, z_off, *sizes = (flat_rows(t).norm(dim=1) for t in (*(t - start for t in found), start, last))
     off = torch.maximum(y_off, z_off) / (torch.maximum(*sizes) + EPSILON)
     solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * rule.gradient.steps
     solution = replace(solution, steps=calls * solution.steps, num_evals=calls)
-    why = "the way back of a reversible pass: {}. Rounding has grown. Take fewer steps or a beta nearer to 0."
+    why = "the way back of a reversible pass: {}. Rounding has grown. Take fewer steps or a beta closer to 0."
     said = lambda: "" if solution.converged.all() else why.format(missed(solution, REVERSAL))  # noqa: E731
     rule.record(unpacked(rule.parts, [], solution)[1], said)
 

@@ -109,7 +109,7 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
+    """One thread a run, or as many as NCLIB_THREADS sets, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
     with training.ONE_AT_A_TIME, contextlib.ExitStack() as after:  # of other threads of a worker, too
         after.callback(torch.set_num_threads, torch.get_num_threads())

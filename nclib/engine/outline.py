@@ -13,7 +13,7 @@ from nclib.system import words
 
 
 class Outline(NamedTuple):
-    """What plans and captions need to know of a data set: classes, training images in the smallest class, height and
+    """What plans and captions need of a data set: classes, training images in the smallest class, height and
     width, test images in the smallest and the largest class (None where only results are known, not the images)."""
 
     classes: int
@@ -44,14 +44,14 @@ def outline(dataset: str) -> Outline:
     except data.DataError:
         if (known := reference_store().datasets().get(dataset)) is None:
             raise
-        test = known.get("test")  # older results do not say
+        test = known.get("test")  # older results lack it
         return Outline(known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test))
     least, *_, most = sorted(test.counts.tolist())
     return Outline(len(train.class_names), int(train.counts.min()), tuple(train.images.shape[2:]), (least, most))
 
 
 def class_counts(cfg: DataConfig) -> torch.Tensor:
-    """Training images of each class (K,), largest first, before they are drawn."""
+    """Training images of each class (K,), largest first, before they are sampled."""
     about = outline(cfg.dataset)
     n_max = cfg.n_max or about.per_class
     if cfg.imbalance == "step":

@@ -1,4 +1,4 @@
-"""Drawing a part of the runs: which of them are there with their partners, and which settings have every seed."""
+"""Plotting a part of the runs: which of them are stored with their partners, and which settings have every seed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ PAIR = ("explicit", "deq")
 
 
 def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[StoredConfig]:
-    """The runs that a notebook draws.
+    """The runs that a notebook plots.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[S
     if not found:
         raise MissingRuns(f"none of {len(configs)} runs is finished with its partner; train='missing' trains them")
     if len(found) < len(configs):
-        print(f"{len(found)} of {len(configs)} runs are drawn. The others are unfinished or lack their partner.")
+        print(f"{len(found)} of {len(configs)} runs are plotted. The others are unfinished or lack their partner.")
     return found
 
 

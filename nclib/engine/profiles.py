@@ -29,7 +29,7 @@ class Profile:
     grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
     shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights, of the readout alone
     inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
-    cell : of the notebook about a cell of one's own, as in `ModelConfig`
+    cell : of the notebook about a custom cell, as in `ModelConfig`
     """
 
     name: str
@@ -124,7 +124,7 @@ def override(profile: Profile, **values: Any) -> Profile:
     Raises
     ------
     ConfigError
-        For an unknown name, with the nearest one. What a number may be, the configurations say.
+        For an unknown name, with the nearest one. The configurations document what a number may be.
     """
     for name in values:
         one_of(name, OVERRIDES, "parameter")

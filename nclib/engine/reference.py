@@ -33,7 +33,7 @@ class ReferenceStore:
     datasets.json and arrays/<run>.npz.
 
     Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
-    and provenance, class means and classifier in single precision, of seed 0, which figures draw, a few features a
+    and provenance, class means and classifier in single precision, of seed 0, which figures plot, a few features a
     class in half precision. One pair (K_A = 5, R = 100) has its weights, in half precision, in weights/<run>.npz. Of a
     run that is in several collections, that of the first is read.
     """

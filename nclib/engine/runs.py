@@ -15,7 +15,7 @@ from nclib.system import provenance
 from nclib.system.warning import warn
 
 TRAIN = ("missing", "never", "finished")
-"""What may be done about runs that are not stored: train them, fail, or draw without them."""
+"""What may be done about runs that are not stored: train them, fail, or plot without them."""
 
 
 class MissingRuns(RuntimeError):
@@ -113,8 +113,8 @@ def ensure_runs(
 
     Notes
     -----
-    Threads of one process take turns with runs. A network of your own that draws, as with dropout, draws from the
-    random state of the process. So draw nothing from that in another thread meanwhile, and import no module of your own
+    Threads of one process take turns with runs. A network of your own with dropout takes its random numbers from the
+    random state of the process. So take none from it in another thread meanwhile, and import no module of your own
     there while networks are built; or train in processes.
 
     Examples

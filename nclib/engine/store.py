@@ -341,7 +341,7 @@ def _saved(value: Mapping[str, Any]) -> bytes:
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:
-    """What a record says of a run beside its identity: the profile that asked for it first, and the name of
+    """What a record holds of a run next to its identity: the profile that asked for it first, and the name of
     its model where it has one."""
     model = getattr(getattr(config, "model", None), "name", None)
     return {"profile": config.profile} | ({"model": model} if model else {})

@@ -23,7 +23,7 @@ nothing."""
 LEAST_SHIFT, LEAST_LOG_SHIFT = 0.005, 0.05
 """Half a point of accuracy and 5 % of any other metric are within error."""
 LEAST_RUNS = 6
-"""Mean shifts of fewer runs say nothing."""
+"""Mean shifts of fewer runs are no evidence."""
 
 
 def compare_with_reference() -> tuple[int, int, pd.DataFrame]:

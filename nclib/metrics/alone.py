@@ -1,4 +1,4 @@
-"""What the classifier alone tells, and the features without their labels."""
+"""Metrics of the classifier alone, and of the features without their labels."""
 
 import math
 
@@ -62,7 +62,7 @@ def minority_cosine(w: Array, minority: Classes) -> float:
 
 
 def classifier_norm_ratio(w: Array, minority: Classes) -> float:
-    """Mean length of the minority classifier rows over that of the majority ones.
+    """Mean norm of the minority classifier rows over that of the majority rows.
 
         mean_{k minority} ‖w_k‖ / mean_{k majority} ‖w_k‖
 

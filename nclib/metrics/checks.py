@@ -66,7 +66,7 @@ def check_logits(logits: Array, num_samples: int, num_classes: int) -> Tensor:
 
 
 def scaled_rows(v: Array, name: str) -> Tensor:
-    """(K, d) float64 vectors of which only directions and relative lengths matter, so that they come times a power of
+    """(K, d) float64 vectors of which only directions and relative norms matter, so that they come times a power of
     two, the largest entry between 1/2 and 1: no square over- or underflows, and no digit changes."""
     v = as_tensor(v)
     if v.ndim != 2 or 0 in v.shape:

@@ -149,7 +149,7 @@ def nc1_trace_ratio(m: ClassMoments) -> float:
 
     Parameters
     ----------
-    m : moments; within classes each sample counts alike, the weighting is that of the spread between classes.
+    m : moments; within classes each sample counts alike, the weighting is that of the between-class variance.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def nc2_etf_distance(v: Array) -> float:
     Ideal value 0, range [0, √2]; at least √(2 − 2√(d/(K − 1))) for d < K − 1 (``ideal_values``). For K = 10:
     orthonormal rows 0.320 (also the floor for non-negative uncentred rows), two opposite clusters 1.155, all rows
     equal 1.414. Source: Sun & Shi 2024, eq. (13), with
-    1/√(K−1) in place of the printed 1/(K−1).
+    1/√(K−1) in place of the paper's 1/(K−1).
 
     Examples
     --------
@@ -228,7 +228,7 @@ def nc2_etf_distance(v: Array) -> float:
 
 
 def nc2_equinorm(v: Array) -> float:
-    """How unequal the lengths of K vectors are.
+    """How unequal the norms of K vectors are.
 
         std_k ‖v_k‖ / mean_k ‖v_k‖,   population standard deviation (divisor K)
 
@@ -255,7 +255,7 @@ def nc2_equiangular(v: Array) -> float:
 
     Ideal value 0, range [0, K/(K−1)]: each term is largest at cosine 1, so all rows along one direction give the
     upper end. Source: Papyan, Han & Donoho 2020, figure 4; their figure 3 shows the standard deviation of the
-    cosines, which is 0 for equal angles of any size.
+    cosines, which is 0 for equal cosines of any size.
 
     Parameters
     ----------
@@ -590,7 +590,7 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
         ‖ H̄ᵀH̄/‖H̄ᵀH̄‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F,   H̄ = columns μ_k
 
     Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
-    a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
+    a common mean of equal norm. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
     implies.
 
     Parameters
@@ -601,7 +601,7 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
 
 
 def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
-    """The paper's NC2 exactly as printed: uncentred, with 1/(K−1) where 1/√(K−1) is meant.
+    """The paper's NC2 exactly as it stands in the paper: uncentred, with 1/(K−1) where 1/√(K−1) is meant.
 
         ‖ H̄ᵀH̄/‖H̄ᵀH̄‖_F − (I − 11ᵀ/K)/(K−1) ‖_F
 

@@ -149,7 +149,7 @@ class Reader:
 
     def _called_as(self, module: nn.Module, end: str) -> list[str]:
         """The names of a module in the place from which it is called: in the innermost running module that holds it, by
-        the names of that, and there, in an ``nn.Sequential``, the next place in turn. None where that cannot be told.
+        the names of that, and there, in an ``nn.Sequential``, the next place in turn. None where that is unclear.
         """
         names = self.names_of[module]
         if len(names) == 1:
@@ -174,7 +174,7 @@ class Reader:
             every = [f"{name}{end}" for name in self.names_of[module] if f"{name}{end}" in self.pools]
             wanted = [name for name in every if name not in self.given or name in self.lent]
             if not names or self.lent & set(wanted):
-                self._leave(every, f"layer {every[0]!r} is one module in several places, and calls do not tell which")
+                self._leave(every, f"layer {every[0]!r} is one module in several places, and calls do not show which")
                 return
             self.lent |= set(wanted)
         solved = module.last_solution if is_deq(module) else None  # it may return states on the way before
@@ -425,7 +425,7 @@ def _is_linear(head: nn.Module, h: Tensor, out: Tensor) -> bool:
         return False
     rest = out.float() - h.float() @ w.T
     rest = rest - (bias if isinstance(bias, Tensor) else 0 if hasattr(head, "bias") else rest.mean(0))
-    return not (rest.abs() > 0.02 * out.abs().max()).any()  # NaN is told elsewhere
+    return not (rest.abs() > 0.02 * out.abs().max()).any()  # NaN is reported elsewhere
 
 
 def _in_order(logits: Tensor, made: Tensor) -> bool:
@@ -434,7 +434,7 @@ def _in_order(logits: Tensor, made: Tensor) -> bool:
     if logits.shape[1] == 2:
         logits, made = (x.float().diff(dim=1).T for x in (logits, made))
     rounding = 8 * torch.finfo(logits.dtype).eps * logits.abs().max()
-    return not (logits.gather(1, made.argsort(1)).diff(dim=1) < -rounding).any()  # NaN is told elsewhere
+    return not (logits.gather(1, made.argsort(1)).diff(dim=1) < -rounding).any()  # NaN is reported elsewhere
 
 
 def _alike(a: Tensor, b: Tensor, rounding: float = 1e-5) -> bool:

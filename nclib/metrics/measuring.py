@@ -52,7 +52,7 @@ def measure(
     """Neural collapse in the layers of a network, as a table.
 
     The network runs once over the data, in evaluation mode and without gradients, and at last once more over the first
-    batch with its rows reversed, which tells layers whose rows are not the samples. Afterwards its mode, its hooks and
+    batch with its rows reversed, which finds layers whose rows are not the samples. Afterwards its mode, its hooks and
     the random state of torch are as before, also after an error; a state that it keeps itself is not.
 
     Parameters
@@ -67,7 +67,7 @@ def measure(
         every block, see Notes; "all" the output of every single layer in place of the blocks.
     num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
-        of (B, T, D), padding too: which of them it is, Notes say. "cls" takes the first token of (B, T, D) and is
+        of (B, T, D), padding too: Notes explain which of them. "cls" takes the first token of (B, T, D) and is
         "mean" elsewhere, "flatten" keeps all numbers, a function takes the output and returns (B, d). With layers=None
         the function is given feature maps alone: what is (B, d) already stays as it is.
     per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers. Then
@@ -139,7 +139,7 @@ def measure(
     A classifier that is called several times in one forward pass is measured at the call whose output is returned, and
     another module, such as a tied cell, at its last call before that; one that stands in several places, such as a
     single ReLU in an ``nn.Sequential`` or what a repeated block holds, at the call from each, and is left out where
-    calls do not tell the place. Of a tuple that a layer returns the first tensor is taken, of a mapping or dataclass
+    calls do not show the place. Of a tuple that a layer returns the first tensor is taken, of a mapping or dataclass
     ``last_hidden_state`` or else the first tensor. The logits are the field or key ``logits`` of what the network
     returns, or else what its classifier gave, or else the only tensor (B, K). Feature maps are (B, C, …) or (B, …, D),
     as the channels and features of the layer's own modules show, or else those of the blocks around it, or of the

@@ -13,7 +13,7 @@ from nclib.system.warning import warn
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 _COINCIDE = 1e-12  # class means closer than this fraction of ``resolution``'s scale differ by rounding only
-_STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
+_STRIP = 128  # rows of the within-class scatter per product: what lies above its diagonal is left out
 CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
 
 
@@ -61,7 +61,7 @@ class ClassMoments:
     Raises
     ------
     ValueError
-        An unknown weighting or sizes below 1. ``update`` says what it refuses; properties raise where there are no
+        An unknown weighting or sizes below 1. ``update`` documents what it refuses; properties raise where there are no
         samples yet.
 
     Source: Sun & Shi 2024, eq. (11); Chan, Golub & LeVeque 1983.

@@ -1,4 +1,4 @@
-"""Figures and tables on disk: several formats of one thing, and a sidecar that says where it came from.
+"""Figures and tables on disk: several formats of one thing, and a sidecar that records where it came from.
 
 Same input, same bytes: no format holds a date, a version or a random identifier, so a file that changed in a
 comparison did change. Circumstances (time, commit, versions) are in the sidecar alone.
@@ -33,10 +33,10 @@ def save_figure(
 
     Parameters
     ----------
-    fig : drawn at its final width; it is saved as it is, nothing is cropped
+    fig : plotted at its final width; it is saved as it is, nothing is cropped
     name : "paper/notebook" or any path of plain names, without an ending; it lands in
         `results(profile)/figures/<name>.*`
-    caption : what is drawn, from which profile, how many seeds, what the error bars mean
+    caption : what is plotted, from which profile, how many seeds, what the error bars mean
     runs : ids of the runs behind it; empty where nothing was trained
     profile : among whose results it lands
     data : tidy frame of the plotted numbers
@@ -58,11 +58,11 @@ def save_figure(
     ['json', 'pdf', 'png']
     """
     contents, layout = {"pdf": _render(fig, "pdf")}, fig.get_layout_engine()
-    fig.set_layout_engine("none")  # the picture has that of the PDF: to find it takes as long as to draw it
+    fig.set_layout_engine("none")  # the picture has that of the PDF: to find it takes as long as to render it
     contents["png"] = _render(fig, "png")
     fig.set_layout_engine(layout or "none")
     if data is not None:
-        contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
+        contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs record it
     return _save(paths.results(profile) / "figures" / name, contents, _sidecar(name, caption, runs, profile))
 
 
@@ -107,7 +107,7 @@ def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) ->
         path.name: {"sha256": sha256(contents[kind]), "bytes": len(contents[kind])} for kind, path in written.items()
     }
     text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
-    written["json"] = write_atomic(f"{base}.json", text)  # last: its presence says that the rest is complete
+    written["json"] = write_atomic(f"{base}.json", text)  # last: its presence shows that the rest is complete
     WRITTEN.update({path: sha256(contents.get(kind, text.encode())) for kind, path in written.items()})
     return written
 
@@ -118,7 +118,7 @@ def _sidecar(name: str, caption: str, runs: Iterable[str], profile: str) -> dict
 
 
 def _render(fig: Figure, kind: str) -> bytes:
-    import matplotlib as mpl  # here, since every worker loads this module, and none of them draws
+    import matplotlib as mpl  # here, since every worker loads this module, and none of them plots
 
     empty = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[kind]
     buffer = io.BytesIO()

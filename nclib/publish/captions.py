@@ -1,4 +1,4 @@
-"""What captions say of runs: data, network, protocol, seeds, and how far verdicts on them reach."""
+"""What captions state about runs: data, network, protocol, seeds, and how far verdicts on them reach."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -63,18 +63,18 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     return (
         f"Profile {first.profile}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. {network}, "
         f"{train.epochs} epochs of {' or '.join(optimisers)}{unchanged}, "
-        f"{seeds} seed{'s' if seeds != '1' else ', so no spread over seeds'}."
+        f"{seeds} seed{'s' if seeds != '1' else ', so no s.d. over seeds'}."
     )
 
 
 def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals") -> str:
-    """For captions, what is drawn or listed of these seeds: "means over seeds with 95 % t-intervals", or of a single
+    """For captions, what is plotted or listed of these seeds: "means over seeds with 95 % t-intervals", or of a single
     one "values of one seed, so without 95 % t-intervals".
 
     Parameters
     ----------
     configs : of the runs that are shown
-    spread : what is drawn around the means, a plural
+    spread : what is plotted around the means, a plural
 
     Returns
     -------
@@ -102,7 +102,7 @@ def _describe_optimiser(train: TrainConfig) -> str:
 
 
 def _data_name(dataset: str) -> str:
-    """A data set as sentences name it: without the fingerprint; images read from a folder say so."""
+    """A data set as sentences name it: without the fingerprint; images read from a folder are named as such."""
     name = dataset.split("@")[0]
     return f"the image folder {name.removeprefix('folder:')}" if name.startswith("folder:") else name
 

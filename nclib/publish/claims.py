@@ -1,4 +1,4 @@
-"""What notebooks say of their claims: printed value, ours with its interval, verdict.
+"""What notebooks find about their claims: the paper's value, ours with its interval, the verdict.
 
 Built from the tables that they wrote and the records beside them, never from numbers kept anywhere else.
 """
@@ -42,7 +42,7 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
 
 
 def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
-    """What one notebook says of its claims: the rows of its tables with verdicts.
+    """What one notebook finds about its claims: the rows of its tables with verdicts.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
 
 
 def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str, Any]]:
-    """The rows of a table with verdicts, named as `item` says or by the columns that such tables have.
+    """The rows of a table with verdicts, named by `item` or by the columns that such tables have.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str,
 
 
 def _naming(table: pd.DataFrame, verdict: str | None) -> list[str]:
-    """The columns that tell the rows of a table apart, where the scorecard does not say it."""
+    """The columns that distinguish the rows of a table, where the scorecard does not name them."""
     if "claim" in table:
         return ["claim"]
     order = ("item", "panel", "setting", "compared", "step", "way", "dataset", "cell", "accuracy", "metric", "model")
@@ -133,7 +133,7 @@ def _regenerated(row: Mapping[str, Any]) -> str:
 
 
 def _remark(row: Mapping[str, Any]) -> str:
-    """What else there is to say; of statements, how they were read and what certifies the verdict."""
+    """The rest of the remark; of statements, how they were read and what certifies the verdict."""
     if "kind" not in row:
         return _text(row, "remark")
     known = {"reading": "reading: {}", "defect": "defect {}", "certificate": "nclib certify {}"}

@@ -1,4 +1,4 @@
-"""What notebooks say beside their figures and tables, under one name as `nclib.publish.plotting` is for figures."""
+"""What notebooks state next to their figures and tables, under one name as `nclib.publish.plotting` is for figures."""
 
 from nclib.engine.outline import scale_of
 from nclib.engine.profiles import given

@@ -1,6 +1,6 @@
-"""Notebooks drawn while runs are still trained, each as soon as its runs are there, and only where something changed.
+"""Notebooks rendered while runs are still trained, each as soon as it has its runs, and only where something changed.
 
-A stamp beside each executed notebook says what it was made from and which files it left.
+A stamp next to each executed notebook records what it was made from and which files it left.
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ from nclib.system.files import json_bytes, sha256, write_atomic
 from nclib.system.terminal import duration
 
 FIRST = told("FIRST")
-"""Notebooks whose runs are trained before all others, and which are drawn first."""
+"""Notebooks whose runs are trained before all others, and which are rendered first."""
 AT_ONCE = 2
 """Notebooks executed at once."""
 
@@ -38,7 +38,7 @@ class Task:
     ----------
     values : to inject
     needed : its runs by id
-    optional : runs that are drawn where they are there, and never trained for this notebook
+    optional : runs that are plotted where they are available, and never trained for this notebook
     """
 
     name: str
@@ -48,7 +48,7 @@ class Task:
 
     @property
     def drawable(self) -> bool:
-        """Whether a pair of networks is there, if the notebook draws those that are."""
+        """Whether a pair of networks is available, if the notebook plots those that are."""
         networks = [config for config in self.optional.values() if isinstance(config, RunConfig)]
         return not self.optional or bool(finished_pairs([one for one in networks if one.model.kind in PAIR]))
 
@@ -63,7 +63,7 @@ class Row:
 
 
 def urgency(name: str) -> int:
-    """Rank of a notebook where all are drawn: 0 is the first."""
+    """Rank of a notebook where all are rendered: 0 is the first."""
     return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
@@ -74,7 +74,7 @@ class Drawing:
     Parameters
     ----------
     tasks : in the order in which they begin.
-    force : draw what is unchanged, too.
+    force : render what is unchanged, too.
     """
 
     def __init__(self, tasks: Sequence[Task], profile: str, force: bool, echo: Callable[[str], None]) -> None:
@@ -109,7 +109,7 @@ class Drawing:
                 break
 
     def finish(self, failed: Mapping[str, str]) -> list[Row]:
-        """Draw all that is left; a row for each notebook, in the order asked for.
+        """Render all that is left; a row for each notebook, in the order asked for.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ def made_from(task: Task, profile: str, code: str) -> str:
 
 
 def code() -> str:
-    """Digest of nclib, of the packages that add to it, and of the printed numbers."""
+    """Digest of nclib, of the packages that add to it, and of the papers' numbers."""
     files = [file for package in ("nclib", *provenance.packages()) for file in provenance.folder(package).rglob("*.py")]
     return provenance.digest([*sorted(files), *sorted(paths.published().glob("**/*.csv"))])
 

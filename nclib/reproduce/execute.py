@@ -83,7 +83,7 @@ def _be_notebook(
     gc.freeze()  # what the server has loaded stays, and need not be searched
     try:
         sender.send(run_cells(name, values, profile))
-    except Exception as error:  # what was drawn could not be written
+    except Exception as error:  # what was rendered could not be written
         sender.send((short(f"{type(error).__name__}: {error}"), {}))
 
 

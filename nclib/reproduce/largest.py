@@ -1,4 +1,4 @@
-"""The largest evidence: notebooks drawn, without training, at the largest scale whose runs are tracked or stored.
+"""The largest evidence: notebooks rendered, without training, at the largest scale whose runs are tracked or stored.
 
 ``results/reference/scales.json`` lists the scales of the tracked runs, the largest first: every image of the paper's
 classes before a part of them, then several seeds before one, because one gives no interval.
@@ -24,7 +24,7 @@ def largest(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """For each of these notebooks that has runs, the largest scale at which all of them are there: profile, parameters,
     folder among the results, and in words the images and, of a ResNet-18 or DEQ, the scale.
 
-    A notebook that draws what is there needs one pair of networks. Lessons are left out: they speak of toy data.
+    A notebook that plots what is available needs one pair of networks. Lessons are left out: they speak of toy data.
     """
     found = {}
     for scale in scales():
@@ -53,9 +53,9 @@ def _there(name: str, scale: dict[str, Any]) -> dict[str, str] | None:
 def draw_largest(
     names: Iterable[str] = (), profile: str = "quick", force: bool = False, echo: Callable[[str], None] = print
 ) -> bool:
-    """Draw these notebooks at their largest scale, beside a profile of toy data; whether all could be drawn.
+    """Render these notebooks at their largest scale, next to a profile of toy data; whether all could be rendered.
 
-    ``largest.json`` among the results of the profile keeps what `largest` says of each.
+    ``largest.json`` among the results of the profile keeps what `largest` returns for each.
     """
     if get_profile(profile).dataset != "digits":
         return True

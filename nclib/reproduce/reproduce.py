@@ -24,10 +24,10 @@ from nclib.system import other_parameters, own_code, paths
 from nclib.system.terminal import duration, progress_bar, short
 
 DRAWN_AS_FAR_AS_THERE = dict(experiments.told("DRAWN_AS_FAR_AS_THERE"))
-"""Notebooks that train nothing and draw those of another's runs that are stored or tracked."""
+"""Notebooks that train nothing and plot those of another's runs that are stored or tracked."""
 
 DRAW_A_PART = experiments.told("DRAW_A_PART")
-"""Other notebooks that do so with ``--train finished``: they draw the pairs of runs that are there."""
+"""Other notebooks that do so with ``--train finished``: they plot the pairs of runs that are available."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def reproduce(
     scheduler: str | None = None,
     echo: Callable[[str], None] = print,
 ) -> Summary:
-    """Regenerate notebooks with their figures and tables: train what is missing, and draw each as soon as its runs are
-    there, those of `FIRST` before all others.
+    """Regenerate notebooks with their figures and tables: train what is missing, and render each as soon as it has
+    its runs, those of `FIRST` before all others.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def reproduce(
     workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core.
     train : "never" leaves out the notebooks whose runs are neither stored nor among the reference results (where that
         are all, and no override is given, the parameters are those of the profile's tracked runs); "finished"
-        draws those of `DRAW_A_PART` from the runs that are there, too, and leaves out one that has none.
+        renders those of `DRAW_A_PART` from the runs that are available, too, and leaves out one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
-    echo : receives each line that is said.
+    echo : receives each line of progress.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def reproduce(
             echo(f"{row.status}: {row.notebook}: {row.message}")
         rows += [Row(task.name, "not drawn") for task in left]
         if left:
-            echo(f"not drawn, as runs of theirs are missing: {', '.join(task.name for task in left)}")
+            echo(f"not rendered, as some of their runs are missing: {', '.join(task.name for task in left)}")
         unchanged = sum(row.status == "unchanged" for row in rows)
         took = duration(time.monotonic() - clock)
         echo(f"{took} in all, {unchanged} of {len(rows)} notebooks unchanged; results are in {paths.results(profile)}")
@@ -121,7 +121,7 @@ def typed(scale: Mapping[str, Any]) -> list[str]:
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """The notebooks named; where none is, all of them, what is drawn first and the main paper before the others."""
+    """The notebooks named; where none is, all of them, what is rendered first and the main paper before the others."""
     if names:
         return select(names)
     return sorted(select(), key=lambda name: (urgency(name), not name.startswith(f"{experiments.MAIN_PAPER}/")))
@@ -160,7 +160,7 @@ def _train(
     drawing: Drawing,
     echo: Callable[[str], None],
 ) -> dict[str, str]:
-    """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason.
+    """Train what is missing or damaged, and render meanwhile; returns the runs that are not there with the reason.
     `where` has workers and scheduler."""
     clock, wanted = time.monotonic(), [configs[run] for run in drawing.order()]
     executor = place(*where, len(lacking)) if lacking else None

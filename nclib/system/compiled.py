@@ -13,6 +13,6 @@ def eager() -> AbstractContextManager[None]:
 
 
 def forget() -> None:
-    """Have Dynamo start afresh, which gives code up that it has compiled too often."""
+    """Have Dynamo start again, which gives code up that it has compiled too often."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

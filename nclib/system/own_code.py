@@ -29,7 +29,7 @@ changed, "".
 
 
 class OwnCodeError(ValueError):
-    """Named code that cannot be found, imported or used; the message says what to do."""
+    """Named code that cannot be found, imported or used; the message names what to do."""
 
     exit_code = 2
 

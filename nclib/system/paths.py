@@ -59,7 +59,7 @@ def runs() -> Path:
 
 
 def published() -> Path:
-    """The numbers printed in the papers: `<project>/data/published`, tracked, read-only."""
+    """The numbers in the papers: `<project>/data/published`, tracked, read-only."""
     return root() / "data" / "published"
 
 

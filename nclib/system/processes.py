@@ -24,7 +24,7 @@ def environment_restored(names: Iterable[str]) -> Iterator[None]:
 
 
 def be_worker(started: Any) -> None:
-    """Begin a worker, and say so: it ends with the process that started it, which is also the one that answers Ctrl-C,
+    """Begin a worker and say so: it ends with the process that started it, which is also the one that answers Ctrl-C,
     sent to all by a terminal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     follow_parent()
@@ -32,7 +32,7 @@ def be_worker(started: Any) -> None:
 
 
 def follow_parent() -> None:
-    """Have this process end with the one that started it, even where that one is killed and can tell nobody.
+    """Have this process end with the one that started it, even where that one is killed and can signal nothing.
 
     To be called once; returns at once and watches from a daemon thread. What a process that leads a group has started
     in it ends with it.

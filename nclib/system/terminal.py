@@ -1,4 +1,4 @@
-"""What a command says: progress, durations, one line of a long message."""
+"""What a command reports: progress, durations, one line of a long message."""
 
 import contextlib
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
+    """Seconds as a person would write them: "12 s", "3.5 min", "2.0 h"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

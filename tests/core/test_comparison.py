@@ -78,7 +78,7 @@ def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
         (Interval(1, 0.1, 3), "equal", True, "reported (paper scale; higher, where equality is claimed)"),
         (Interval(0.5, 0.4, 3), "equal", True, "equal (paper scale; within 10 %)"),
         (Interval(-1, 0.1, 3), 1.0, True, "contradicted (paper scale)"),
-        (Interval(1, 0.1, 3), 0.0, True, "reported (paper scale; higher, where the printed difference is 0)"),
+        (Interval(1, 0.1, 3), 0.0, True, "reported (paper scale; higher, where the paper's difference is 0)"),
         (Interval(-1, 0.1, 3), -1.05, True, "supported (paper scale; compatible in size)"),
         (Interval(1, 0.1, 3), 1.2, True, "supported (paper scale; other size)"),
         (Interval(-1, 0.1, 3), None, True, "lower (paper scale)"),

@@ -237,7 +237,7 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
     in_list = Net(lambda net, x: net.head(net.b[1](net.b[0](x))), b=nn.ModuleList([block] * 2), head=head)
     with pytest.warns(UserWarning, match=r"'b\.0\.[01]' is one module in several places, .* This layer is left out"):
         assert listed(nc.measure(in_list, batches(x), "all")) == ["head.input"]
-    with pytest.raises(ValueError, match="layer 'act' is one module in several places, and calls do not tell which"):
+    with pytest.raises(ValueError, match="layer 'act' is one module in several places, and calls do not show which"):
         nc.features(Net(lambda net, x: net.head(net.b[1](net.b[0](x))), **parts), batches(x), "act")
 
 

@@ -38,7 +38,7 @@ def test_a_network_without_its_partner_is_left_out(there, capsys):
     there |= {run_id(config) for config in runs(BALANCED)} | {run_id(config) for config in runs(STEP, kinds=["deq"])}
     there.remove(run_id(runs(BALANCED)[-1]))
     assert partial.drawable(planned) == runs(BALANCED, seeds=[0, 1])
-    assert "4 of 12 runs are drawn. The others are unfinished or lack their partner." in capsys.readouterr().out
+    assert "4 of 12 runs are plotted. The others are unfinished or lack their partner." in capsys.readouterr().out
     assert partial.finished_pairs(runs(STEP)) == []
 
 

@@ -58,7 +58,7 @@ def test_never_training_draws_what_is_there_lists_the_others_and_fails_for_what_
     bench.trained.clear()
     summary = bench.reproduce(train="never")
     assert [row.status for row in summary.rows] == ["unchanged", "not drawn", "not drawn"] and not bench.trained
-    assert "not drawn, as runs of theirs are missing: neural_collapse/fig2, neural_collapse/fig9" in bench.said
+    assert "not rendered, as some of their runs are missing: neural_collapse/fig2, neural_collapse/fig9" in bench.said
     assert summary.ok and not any("failed" in line for line in bench.said)
     write_notebook("walkthrough/01", "1 / 0")
     assert not bench.reproduce(train="never").ok and any("failed: walkthrough/01: Zero" in line for line in bench.said)

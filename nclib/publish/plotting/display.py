@@ -65,7 +65,7 @@ def picture(fig: Figure, alt: str) -> HTML:
 
     Parameters
     ----------
-    alt : what is drawn and what one should see in it.
+    alt : what is plotted and what one should see in it.
     """
     from IPython.display import HTML
 

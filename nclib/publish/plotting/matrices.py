@@ -74,7 +74,7 @@ def embedding(
     points, labels, minority = np.asarray(points, dtype=float), np.asarray(labels), {int(k) for k in minority}
     classes = [int(k) for k in np.unique(labels)]
     colours = sns.color_palette("colorblind" if len(classes) <= 10 else "viridis", len(classes))
-    for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
+    for k in sorted(classes, key=lambda k: k in minority):  # few minority points: plotted on top
         look = {"marker": "x", "s": 8, "linewidths": 0.5} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
         ax.scatter(*points[labels == k].T, color=[colours[classes.index(k)]], **look)
     for k in classes:
@@ -97,11 +97,11 @@ def forest(rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], mo
 
     Parameters
     ----------
-    rows : value, half (NaN draws no bar), model, and row, which names the line each is drawn on. Several models on one
+    rows : value, half (NaN plots no bar), model, and row, which names the line of each. Several models on one
         line stand a little apart. A column note, where there is one, is written above the dots.
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
-    models : colour and marker by model, as elsewhere; False draws every row alike.
+    models : colour and marker by model, as elsewhere; False plots every row in the same way.
 
     Returns
     -------
