@@ -63,7 +63,7 @@ net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linea
 assert "accuracy" in set(nc.measure(net, [(h.float(), labels)])["metric"])
 found = nc.features(net, [(h.float(), labels)])
 assert nc.ood_scores(found, nc.class_moments(found.h, labels, 4)).shape == (40,)
-for name in ("RunConfig", "ensure_runs", "save_figure", "interval"):
+for name in ("RunConfig", "ensure_runs", "interval"):
     try:
         getattr(nc, name)
     except ModuleNotFoundError as error:

@@ -403,7 +403,7 @@ SUN_SHI += (theory_layer_peeled, theory_imbalance, audit, recipes, controls, equ
 SUN_SHI += (nc_definitions, remedies, long_tail, seeds_and_subsets, solver_and_collapse)
 SUN_SHI += (optimisers, which_gradient, scorecard)
 FINDINGS: dict[str, Callable[[], Iterator[str]]] = {
-    **{f"neural_collapse/{function.__name__}": function for function in SUN_SHI},
+    **{f"neural_collapse/{function.__name__}": function for function in SUN_SHI}
 }
 """Notebooks whose first cell has the finding; another paper has its own functions and its own line."""
 

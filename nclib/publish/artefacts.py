@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from nclib.publish import answer
 from nclib.publish.numbers import table
 from nclib.system import paths, provenance
 from nclib.system.files import csv_bytes, sha256, write_atomic
@@ -96,9 +95,7 @@ def save_table(
     display = frame if display is None else display
     shown = table(map(str, display.columns), display.astype(object).map(_cell).to_numpy())
     contents = {"csv": csv_bytes(frame), "md": f"{shown}\n\n{caption}\n".encode()}
-    files = _save(paths.results(profile) / "tables" / name, contents, _sidecar(name, caption, runs, profile))
-    answer.fill_in(name, profile)
-    return files
+    return _save(paths.results(profile) / "tables" / name, contents, _sidecar(name, caption, runs, profile))
 
 
 def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from nclib.engine.outline import TITLES
 from nclib.metrics.table import LABELS
-from nclib.system import paths, words
+from nclib.system import paths
 
 COLUMNS = ["id", "part", "item", "printed", "regenerated", "interval", "detectable", "seeds"]
 COLUMNS += ["settings_found", "settings_planned", "verdict", "scale", "remark", "lead", "saved", "notebook", "runs"]
@@ -41,31 +41,8 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     return (pd.read_csv(path), json.loads(record.read_bytes())) if record.exists() else None
 
 
-def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
-    """What one notebook finds about its claims: the rows of its tables with verdicts.
-
-    Parameters
-    ----------
-    name : "paper/notebook"
-    profile : whose tables are read
-    since : seconds since the epoch; tables written before are left out
-
-    Returns
-    -------
-    DataFrame with `COLUMNS`. Empty where the notebook judges nothing, or has not yet.
-    """
-    folder, _, notebook = name.partition("/")
-    parts = "" if name == SUMMARY else "(_.*)?"
-    rows = []
-    for file in sorted(paths.results(profile).glob(f"tables/{name}*.csv")):
-        own, record = re.fullmatch(re.escape(notebook) + parts, file.stem), file.with_suffix(".json")
-        if own and record.is_file() and record.stat().st_mtime >= since:
-            rows += judged(read_table(f"{folder}/{file.stem}", profile)[0], file.stem)
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str, Any]]:
-    """The rows of a table with verdicts, named by `item` or by the columns that such tables have.
+def judged(table: pd.DataFrame, name: str, item: str) -> Iterator[dict[str, Any]]:
+    """The rows of a table with verdicts.
 
     Parameters
     ----------
@@ -77,11 +54,9 @@ def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str,
     ------
     Rows with `COLUMNS`, but for those that are the same in the whole table.
     """
-    column = next((name for name in VERDICT_COLUMNS if name in table), None)
-    keys = re.findall(r"{(\w+)}", item) or ([] if item else _naming(table, column))
+    keys = re.findall(r"{(\w+)}", item)
     numbers = ["detectable", "seeds", "settings_found", "settings_planned"]
-    compared = "DEQ − explicit" if "compared" not in keys and {"printed", "printed_difference"} & {*table} else ""
-    for row in table.to_dict("records") if column else ():
+    for row in table.to_dict("records") if "verdict" in table else ():
         if row.get("settings_planned") == 1:
             continue  # a pooled test of one setting, which has its row already
         own = {"part": BEYOND} if row.get("kind") == "control" else {}
@@ -93,26 +68,16 @@ def judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str,
             | own
             | {
                 "id": "/".join([name, *(str(row[key]) for key in keys)]),
-                "item": item.format_map(said) if item else ", ".join(filter(None, [*said.values(), compared])),
+                "item": item.format_map(said),
                 "printed": _text(row, "place") or _text(row, "printed") or difference,
                 "regenerated": _regenerated(row),
                 "interval": row.get("half", math.nan),
-                "verdict": row[column],
+                "verdict": row["verdict"],
                 "scale": _text(row, "scale"),
                 "remark": _remark(row),
                 "lead": row.get("lead") is True,
             }
         )
-
-
-def _naming(table: pd.DataFrame, verdict: str | None) -> list[str]:
-    """The columns that distinguish the rows of a table, where the scorecard does not name them."""
-    if "claim" in table:
-        return ["claim"]
-    order = ("item", "panel", "setting", "compared", "step", "way", "dataset", "cell", "accuracy", "metric", "model")
-    known = [name for name in order[:1] if name in table] or [name for name in order if name in table]
-    texts = [name for name in table if table[name].map(type).eq(str).all() and name not in (verdict, *words.JUDGED)]
-    return known or texts
 
 
 def _label(column: str, value: Any) -> str:

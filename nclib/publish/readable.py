@@ -10,7 +10,7 @@ from nclib.publish.claims import LABELS, VERDICT_COLUMNS
 from nclib.publish.numbers import minus
 
 NAMES = {"half": "± 95 %", "interval": "± 95 %", "arm_value": "DEQ", "deq": "DEQ", "explicit": "ResNet-18"}
-NAMES |= {"value": "the other", "model": "compared with", "detectable": "detectable difference", "rows": "rows alike"}
+NAMES |= {"value": "the other", "model": "compared with", "detectable": "detectable difference"}
 NAMES |= {"lower_in": "lower in", "settings_found": "settings", "printed": "the paper", "regenerated": "found"}
 """Columns that readers call by another name."""
 

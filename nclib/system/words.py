@@ -41,16 +41,3 @@ JUDGED = ["verdict", "scale", "remark"]
 
 ON_TOYS = {"supported": "as claimed here", "contradicted": "opposite here"}
 """What the words that speak of a paper become at toy scale."""
-
-TONES = {
-    "for": ("supported", "holds"),
-    "against": ("contradicted", "false"),
-    "partly": ("holds if", "typo", "proof gap", "vacuous"),
-}
-"""How words are coloured; all others stay grey."""
-
-
-def tone(text: str) -> str | None:
-    """The tone of a verdict, None where it has none."""
-    word = "holds if" if text.startswith("holds if ") else text
-    return next((name for name, words in TONES.items() if word in words), None)
