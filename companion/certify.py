@@ -4,7 +4,7 @@ A certificate is a function without required arguments. It returns True when its
 False, or an exception that names the check, when not. It computes with fractions, or with intervals whose ends are
 fractions: no floating-point number decides anything. The numbers it claims are its keyword arguments, so that a test
 can change one and see it fail. Where a verdict rests on a proof, the docstring of the function states it in full; the
-code checks its computations, and instances of what it says in general.
+code checks its computations, and instances of its general statements.
 
 A verdict "false" needs a second derivation that shares no code with the first (`also`); both must agree.
 """
@@ -21,16 +21,16 @@ from importlib import import_module
 STATEMENTS = {
     "lemma_b1": ("Lemma B.1", "the misprint of (15) corrected, as (17) does; has no H0"),
     "remark_b2": ("Remark B.2", "ratio inverted, in its proof (18) too; (24) has it right"),
-    "thm31_nc1": ("Theorem 3.1, NC1", "h0_k is the mean, printed as a sum; H0 given: it fails"),
+    "thm31_nc1": ("Theorem 3.1, NC1", "h0_k is the mean, in the paper a sum; H0 given: it fails"),
     "thm31_nc2": ("Theorem 3.1, NC2", "1_K is the identity; H0 given: it fails"),
     "thm31_nc3": ("Theorem 3.1, NC3", "H0 given: its DEQ half fails"),
     "thm_b3": ("Theorem B.3", "the infima are equal; H0 given within E_H: order right"),
-    "thm41_nc1": ("Theorem 4.1, NC1", "h0_k is the mean, printed as a sum; H0 given: it fails"),
+    "thm41_nc1": ("Theorem 4.1, NC1", "h0_k is the mean, in the paper a sum; H0 given: it fails"),
     "thm41_nc2": ("Theorem 4.1, NC2", "for all i, j no H0, free or given, meets its premise"),
     "thm41_nc3": ("Theorem 4.1, NC3", "the ratio is exactly 1; H0 given: it can be below 3/4"),
     "prop42": ("Proposition 4.2", "the paper's 0.01 is below E0; H0 given: DEQ half fails"),
 }
-_WIDTH = 100  # of what is printed
+_WIDTH = 100  # of the lines that are written
 
 _MAIN = ("balanced", "imbalanced", "inputs_bounded", "steps", "printed_numbers", "second")
 # In this order `ids` names what they certify.
@@ -141,7 +141,7 @@ def certify(names: Iterable[str] | None = None) -> list[Certificate]:
     Raises
     ------
     UnknownCertificate
-        When a name is not known, with the nearest one.
+        When no certificate has this name; the message names the closest one.
     """
     known = ids()
     names = known if names is None else list(names)

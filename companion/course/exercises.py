@@ -1,4 +1,4 @@
-"""Exercises that say why an answer is wrong.
+"""Exercises that report why an answer is wrong.
 
 The right answers and the usual mistakes are in `answers` and not in the notebooks, so that reading on does not give
 them away.
@@ -21,7 +21,7 @@ _PRINTED_ENTRIES = 6  # of an array, in a sentence
 
 @dataclass(frozen=True)
 class Feedback:
-    """Whether an answer is right (None: there is none yet), and a sentence that says why not."""
+    """Whether an answer is right (None: there is none yet), and a sentence with the reason if not."""
 
     right: bool | None
     text: str

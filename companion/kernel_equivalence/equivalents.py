@@ -264,7 +264,7 @@ class Match(NamedTuple):
 
 
 def match_layers(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0) -> Match:
-    """The shallow explicit network whose conjugate kernel is nearest to that of a DEQ with any activation.
+    """The shallow explicit network whose conjugate kernel is closest to that of a DEQ with any activation.
 
     An odd activation gets one `HardTanh` layer, any other two `LeakyReLU` layers: exact for (leaky) ReLU, otherwise the
     r, q, P of `match_leaky_relu` that minimise the squared differences of (α_1, α_2, α_3, γ_*²), each in units of its

@@ -159,7 +159,7 @@ def finite_width_errors(
     Returns
     -------
     DataFrame: activation, width, draw, estimate ("ck", "ntk", "ntk_full"), against (likewise), error relative in
-    spectral norm. ntk_full stands against both tangent kernels, to tell which of them it is.
+    spectral norm. ntk_full is compared with both tangent kernels, to find which of them it is.
     """
     x = gaussian_mixture(n, p)[0]
     rows = []

@@ -9,8 +9,8 @@ fixed point, solved by Newton's method with closed forms or with the Mehler seri
 
 Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1). Everything is numpy in float64.
 
-Source: Ling et al. (ICML 2024), by their released scripts and derivations of our own; no printed formula of the paper
-is at hand.
+Source: Ling et al. (ICML 2024), by their released scripts and derivations of our own; no formula of the paper
+is available.
 """
 
 import itertools

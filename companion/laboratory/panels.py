@@ -30,14 +30,14 @@ _SOLVER = {"tol": [1e-6, 1e-2, 1e-4, 1e-8], "max_steps": (1, 200)}
 
 
 def _panel(draw: Callable[..., object], **controls: Any) -> widgets.interactive:
-    """Controls whose values `draw` takes by name. What cannot be drawn is answered with a sentence."""
+    """Controls whose values `draw` takes by name. What cannot be plotted is answered with a sentence."""
 
     @functools.wraps(draw)
     def answer(**values: Any) -> object:
         try:
             return draw(**values)
         except (ValueError, CorruptRun, OSError) as error:
-            return plotting.prose(f"**Not drawn:** {error}.")
+            return plotting.prose(f"**Not plotted:** {error}.")
 
     return widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
 

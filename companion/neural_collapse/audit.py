@@ -1,6 +1,6 @@
-"""Arithmetic that the printed tables must satisfy, whatever was trained: functions of `accuracy_tables.published`.
+"""Arithmetic that the paper's tables must satisfy, whatever was trained: functions of `accuracy_tables.published`.
 
-Each returns a table with one row for each printed cell and a column that says by a stated rule whether the cell passes.
+Each returns a table with one row for each cell of the paper and a column with the verdict of a stated rule.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-# A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01.
+# A number given to two digits is off by 0.005; a combination of three such numbers by at most 0.01.
 ROUNDING = 0.0101
 CLASSES = {"cifar10": 10, "cifar100": 100}
 # Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5).
@@ -17,8 +17,8 @@ TICK_STEP = {(3, "a"): 20.0, (3, "b"): 5.0, (4, ""): 2.0, (5, ""): 10.0}
 
 
 def wide(published: pd.DataFrame) -> pd.DataFrame:
-    """One row for each printed row of Tables 2 to 4: the cell, K, and for overall, majority and minority the mean and
-    the standard deviation (columns ``overall``, ``overall_std``, …)."""
+    """One row for each row of the paper's Tables 2 to 4: the cell, K, and for overall, majority and minority the mean
+    and the standard deviation (columns ``overall``, ``overall_std``, …)."""
     rows, keys = published[published["table"] > 1], ["table", "dataset", "K_A", "R", "model"]
     means, stds = (rows.pivot_table(value, keys, "split", sort=False) for value in ("mean", "std"))
     joined = pd.concat([means, stds.add_suffix("_std")], axis=1).reset_index().rename_axis(columns=None)
@@ -26,13 +26,13 @@ def wide(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def audit_overall(published: pd.DataFrame) -> pd.DataFrame:
-    """Whether a printed overall accuracy is the class-balanced mean of its parts or the mean under the training counts.
+    """Whether an overall accuracy is the class-balanced mean of its parts or the mean under the training counts.
 
         balanced  (K_A maj + K_B min)/K        train prior  (K_A R maj + K_B min)/(K_A R + K_B)
 
     A class-balanced mean does not show that the test set is balanced: an average over classes gives it on any test set.
 
-    Adds to `wide`: balanced, train_prior, their differences off_balanced and off_train_prior (printed minus computed),
+    Adds to `wide`: balanced, train_prior, their differences off_balanced and off_train_prior (paper minus computed),
     and fits: "balanced", "train prior" or "neither", by `ROUNDING`.
     """
     cells = wide(published)
@@ -71,14 +71,14 @@ def largest_std(mean: float, count: int = 10, top: float = 100.0) -> float:
 
 
 def audit_part_std(published: pd.DataFrame, count: int = 10) -> pd.DataFrame:
-    """Whether each printed standard deviation fits its mean at all: accuracies lie between 0 and 100 %. Adds to the
-    tidy published rows: most (for the largest mean that rounds to the printed one) and possible."""
+    """Whether each of the paper's standard deviations fits its mean: accuracies are between 0 and 100 %. Adds to the
+    tidy published rows: most (for the largest mean that rounds to the paper's) and possible."""
     most = [largest_std(min(mean + 0.005, 100.0), count) for mean in published["mean"]]
     return published.assign(most=most, possible=published["std"] <= np.array(most) + 0.005)
 
 
 def audit_effects(published: pd.DataFrame) -> pd.DataFrame:
-    """DEQ − explicit against the printed noise, a row for each cell and accuracy (Table 1 too).
+    """DEQ − explicit against the noise in the paper, a row for each cell and accuracy (Table 1 too).
 
     Columns: table, dataset, K_A, R, split, difference, noise √(s_deq² + s_explicit²), z, std_ratio s_deq/s_explicit.
     The noise is the fluctuation of the last epochs of one run; it holds no seeds.
@@ -93,9 +93,9 @@ def audit_effects(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def audit_axes(published: pd.DataFrame, last_ticks: Mapping[tuple[int, str], float]) -> pd.DataFrame:
-    """Whether the printed accuracies (mean of the last 10 epochs) can lie in the figure that shows the same run.
+    """Whether the paper's accuracies (mean of the last 10 epochs) can lie in the figure that shows the same run.
 
-    An axis that reached its next tick would carry that tick, so a printed value at or above last tick + step
+    An axis that reached its next tick would carry that tick, so a value in the paper at or above last tick + step
     contradicts the figure ("outside"), and one between the last tick and the next is "beyond the last tick".
 
     Parameters

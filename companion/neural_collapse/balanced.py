@@ -50,25 +50,25 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
 
     Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
     M″ = 1/(p(1−p)) > 0: its critical point is a minimum. M′ = Δ + log r − log(K−1) vanishes at r = (K−1) exp(−Δ). In
-    (18) the logarithm has C2/C1 where the derivative has C1/C2. Set to 0 it gives the printed ratio, and beyond that
+    (18) the logarithm has C2/C1 where the derivative has C1/C2. Set to 0 it gives the paper's ratio, and beyond that
     ratio it has the wrong sign. Solved for the logits, (24) h·w_k = h·w_k′ + log(C1(K−1)/C2) says exp(Δ) = (K−1)
     C1/C2, the correct ratio.
 
-    Here exp(Δ) = 8: the correct ratio is 2/8, the printed one 8/2.
+    Here exp(Δ) = 8: the correct ratio is 2/8, the paper's 8/2.
     """
     own, others = F(8), [F(1), F(1)]
     softmax = own / (own + sum(others))
     require(printed == own / 2 and correct == 2 / own, "the two ratios at Δ = log 8, K = 3")
     require(own == 2 / correct, "(24): exp(Δ) = (K−1) C1/C2")
-    require(own == 2 * printed, "(18) is 0 at the printed ratio: Δ = log((K−1) C2/C1)")
+    require(own == 2 * printed, "(18) is 0 at the paper's ratio: Δ = log((K−1) C2/C1)")
     bounds = {r: _bound(own, others, r / (1 + r)) for r in (F(1, 20), F(1, 5), correct, F(1, 3), printed, 2 * printed)}
     best, n = bounds[correct]
     require(best == softmax**n, "at the correct ratio the bound is attained")
     for ratio, (value, m) in bounds.items():
         require(value**n > best**m or ratio == correct, f"larger at ratio {ratio}: the correct ratio is a minimum")
     (at_printed, m), (beyond, k) = bounds[printed], bounds[2 * printed]
-    require(beyond**m > at_printed**k, "larger still at twice the printed ratio, where (18) says that it falls")
-    return require(at_printed > 1, "at the printed ratio the bound is positive, so it says nothing")
+    require(beyond**m > at_printed**k, "larger still at twice the paper's ratio, where (18) says that it falls")
+    return require(at_printed > 1, "at the paper's ratio the bound is positive, so it is no evidence")
 
 
 @states("§3, Theorem 3.1, NC1", "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)", "holds")
@@ -87,14 +87,14 @@ def thm31_nc1(share: F = F(1)) -> bool:
     convex in the logits, the logits linear), and the mean of ‖h_i‖² falls by the mean of ‖h_i − h̄‖². Unless all are
     equal a budget is slack at a minimiser, which (a) excludes. The mean of h is the map of the mean of h0, since
     both maps are linear. A minimiser with loss log K exists only where a budget is 0.
-    (c) h0_k as the printed sum of n ≥ 2 equal h0_k,i is n h0_k,i, whose feature is n h_k,i: not h_k,i unless it is 0.
+    (c) h0_k as the paper's sum of n ≥ 2 equal h0_k,i is n h0_k,i, whose feature is n h_k,i: not h_k,i unless it is 0.
     """
     rng = random.Random(2)
     for n in (2, 3, 5):
         h = random_matrix(rng, 4, n)
         mean = Matrix([sum(row) / n] for row in h)
         spread = norm2(h - mean @ matrix(1, n, lambda i, j: 1))
-        require(norm2(h) - n * norm2(mean) == share * spread > 0, "the norm falls by the spread")
+        require(norm2(h) - n * norm2(mean) == share * spread > 0, "the norm falls by the within-class sum of squares")
     for n, num_classes in ((2, 3), (2, 10)):  # Jensen with logits that are multiples of 2 log 2: all exponentials exact
         z = [[rng.randint(-4, 4) * 2 for _ in range(num_classes)] for _ in range(n)]
         at_mean = sum(F(2) ** ((a + b) // 2) for a, b in zip(*z, strict=True))
@@ -177,7 +177,7 @@ def thm_b3(scale: F = F(1)) -> bool:
     So the sets of attainable losses are equal, and so are the infima, whatever n_k, d, E_W and E_H. The printed
     difference C1K/(K−1) √(E_W E_H) is 0 only for C1 = 0.
     What this does not say. The two models reach the same (W, h) from different inputs here, (d/E_H) h and h. With H0
-    the same for both, which the paper assumes before Theorem 3.1, the printed order is right: weakly for every H0 with
+    the same for both, which the paper assumes before Theorem 3.1, the paper's order is right: weakly for every H0 with
     the series of B.1, strictly with the series from 0 for independent inputs within E_H ≤ 1. With the budget on H0 it
     is right and strict for every E_H (`inputs_bounded`). As lower bounds, with the constants of Lemma B.1, (22) and
     (33) are at most the loss of nuclear norm B and 2B (`inputs_bounded.b3_v2_values`): both lie below the common

@@ -1,8 +1,8 @@
-"""Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what NC2 and NC3 owe to lengths and to angles.
+"""Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what NC2 and NC3 owe to norms and directions.
 
-With the lengths of one network's class means and classifier rows and the directions of the other's, a metric shows
+With the norms of one network's class means and classifier rows and the directions of the other's, a metric shows
 what a difference between the two comes from. Of centred metrics this depends on the order: the centre depends on the
-lengths, so that centred means differ in their angles where the means themselves differ in length alone.
+norms, so that centred means differ in direction where the means themselves differ in norm alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ import pandas as pd
 
 from nclib import nc2_etf_distance
 
-# Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as printed and with centred class means.
+# Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as in the paper and with centred class means.
 COSINES = ("class_cosine", "class_cosine_centred")
 
 
@@ -45,7 +45,7 @@ def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarra
 
 
 def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]], name: str) -> pd.DataFrame:
-    """A metric of `SPLIT` of pairs of networks, and with lengths and angles exchanged.
+    """A metric of `SPLIT` of pairs of networks, and with norms and directions exchanged.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.nd
     Returns
     -------
     DataFrame with a row for each pair: log ratios to the second network of the metric as it is ("whole"), with the
-    first one's lengths and the second one's angles ("lengths"), and with its angles and the other's lengths ("angles").
+    first one's norms and the second one's directions ("lengths"), and with the first one's directions and the second
+    one's norms ("angles").
 
     Examples
     --------

@@ -66,7 +66,7 @@ def _controls(profile: Profile) -> list[RunConfig]:
 
 
 def _your_own_cell(profile: Profile) -> list[RunConfig]:
-    """ResNet-18, and a cell of one's own, at its equilibrium and applied once."""
+    """ResNet-18, and a custom cell, at its equilibrium and applied once."""
     models = [model_config(profile, "explicit")]
     models += [model_config(profile, kind, cell=profile.cell) for kind in ("deq", "explicit_matched")]
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
@@ -126,7 +126,7 @@ def _scorecard(profile: Profile) -> list[RunConfig]:
 
 
 def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
-    """The cells of Tables 1–4 with both arms, and with the DEQ's own cell applied once."""
+    """The cells of Tables 1–4 with both arms, and with the same block applied once."""
     both = _scorecard(profile)
     matched = model_config(profile, "explicit_matched")
     return both + [run.replace(model=matched) for run in both if run.model.kind == "deq"]
@@ -192,7 +192,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
 }
 
 # What nclib asks of a paper beside its experiments: headings of its folders (`nclib.publish.notebooks`), and what is
-# drawn first or in part (`nclib.reproduce`).
+# rendered first or in part (`nclib.reproduce`).
 PARTS = [("walkthrough", "The course"), ("neural_collapse", "Sun & Shi: neural collapse")]
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 DRAWN_AS_FAR_AS_THERE = [("neural_collapse/collapse", "neural_collapse/equilibrium_or_cell")]

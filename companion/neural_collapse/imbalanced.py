@@ -47,10 +47,10 @@ def thm41_nc2(least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budg
     the explicit layer and at least n² + sn + s² for the DEQ, which is more.
     (d) i ≠ j alone, S the Gram matrix [[1, −1], [−1, 1]], H0 given without a budget: h0 = 5/2, −1 in one dimension, E
     = 1/10. 2S_12 − m_12 = 1/2 is between E and 1/(1 − E). Both margins grow with the map, so h = E h0 and h = h0/(1 −
-    E) at the minima, and the DEQ is farther from S.
+    E) at the minima, and the DEQ is further from S.
     (e) i = j alone, S the same Gram matrix, E = 1/2: 2S_kk − m_kk = 2 − c_k² with 0 < c_k² < 2E = 1 is between 1/2 and
     2: the premise is met. ‖HᵀH − S‖² = n² − 2‖h_1 − h_2‖² + 4 is at most n² − 2n + 4 = 57/16 for the explicit layer, n
-    = 1/4, and at least n² − 4n + 4 = 4 for the DEQ, n = 4: the DEQ is farther. (At E_H = 1/100 and K = 3, 4 the
+    = 1/4, and at least n² − 4n + 4 = 4 for the DEQ, n = 4: the DEQ is further from S. (At E_H = 1/100 and K = 3, 4 the
     conclusion was true for i = j in the settings that were computed.)
     """
     rng = random.Random(7)
@@ -70,15 +70,15 @@ def thm41_nc2(least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budg
     e, s = F(1, 100), share
     near, far = 2 * e * e**2, 2 * e / (1 - e) ** 2
     require(e < s and s + e < 1 / (1 - e), "(c) the premise is met")
-    require((near + s) ** 2 < far**2 + s * far + s**2, "(c) the DEQ is farther")
+    require((near + s) ** 2 < far**2 + s * far + s**2, "(c) the DEQ is further from S")
     e, h0 = F(1, 10), Matrix([[given, -1]])
     require(e < -2 - h0[0][0] * h0[0][1] < 1 / (1 - e), "(d) the premise is met")
     near, far = (norm2(g**2 * (h0.T @ h0) - 2 * centring(2)) for g in (e, 1 / (1 - e)))
-    require(near < far, "(d) the DEQ is farther")
+    require(near < far, "(d) the DEQ is further from S")
     e = budget
     near, far = 2 * e * e**2, 2 * e / (1 - e) ** 2
     require(e <= 2 - 2 * e and 1 / (1 - e) >= 2, "(e) the premise is met for both k")
-    return require(near**2 - 2 * near + 4 < far**2 - 4 * far + 4, "(e) the DEQ is farther")
+    return require(near**2 - 2 * near + 4 < far**2 - 4 * far + 4, "(e) the DEQ is further from S")
 
 
 @states(
@@ -104,7 +104,7 @@ def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F
     paper's budgets, a cosine does not exist.
     (c) Remark: K = 2, inputs bounded, 0 < E_H < 1, any R and E_W. ((49) and (53) need K_A > K_B and K_A > 1.) With v =
     (w_1 − w_2)/2 and y = (1, −1) the loss is a weighted sum of log(1 + exp(−2 y_k v·h_k)). At a minimiser w_1 = −w_2 =
-    v, because ‖w_1‖² + ‖w_2‖² = 2‖v‖² + ‖w_1+w_2‖²/2 and the loss falls strictly with the length of v. h_k = A h0_k:
+    v, because ‖w_1‖² + ‖w_2‖² = 2‖v‖² + ‖w_1+w_2‖²/2 and the loss falls strictly with the norm of v. h_k = A h0_k:
     only v·A h0_k counts, so h0_k = y_k c_k x̂, x̂ ∥ Aᵀv, with margins c_k ‖Aᵀv‖, and ‖Aᵀv‖ is maximal. No c_k is 0: on
     the sphere c_1² + c_2² = const the loss falls to first order when a c_k leaves 0. Explicit: ‖Mᵀv‖ ≤ E_H ‖v‖ with
     equality iff M = E_H v̂x̂ᵀ. DEQ from 0: ‖(I−M)⁻ᵀv‖ ≤ ‖v‖/(1−E_H) with equality iff M = E_H v̂v̂ᵀ (from 1: E_H/(1−E_H),

@@ -60,7 +60,7 @@ def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
         weight = v @ diagonal([x / (1 + x) for x in s]) @ v.T
         layer = _from_0(weight) - identity(3)  # Σ_{i≥1} W^i
         _reaches(scale * (w @ m @ h0), (w, m, h0), w @ u @ v.T, layer, weight, h0)
-        require(norm2(layer @ h0) == norm2(m @ h0), "the lengths of the features")
+        require(norm2(layer @ h0) == norm2(m @ h0), "the norms of the features")
         require(norm2(weight) < norm2(m), "the weight is shorter")
     return True
 
@@ -228,14 +228,14 @@ def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
     Proof. ‖Z‖_* ≤ gB, with g = E_H for the explicit layer and 1/(1 − E_H) or E_H/(1 − E_H) for the DEQ from 0 or 1,
     so the infima are at least `exact.etf_loss` there; rank-one logits ±gB/K are feasible (`nc31_proofs_reading`), so
     they are at most the loss of those. The constants of Lemma B.1 that make (22) largest have C2/(C1+C2) = p =
-    (K−1)/(exp(D) + K − 1), D = K/(K−1) √(E_W E_H), and the printed difference is pD, the first factor in M1's place.
+    (K−1)/(exp(D) + K − 1), D = K/(K−1) √(E_W E_H), and the paper's difference is pD, the first factor in M1's place.
     """
     explicit, deq, other = (_enclosed(g) for g in (_E, 1 / (1 - _E), _E / (1 - _E)))
     least, most = explicit[0] - deq[1], explicit[1] - deq[0]
     require(least > F(994, 10**5) and most < F(1, 100), "the enclosure of the difference")
     d = F(_K, _K - 1) * _E
     printed = d * (_K - 1) / (exp(d) + _K - 1)
-    require(printed * (1 - share) < least and most < printed * (1 + share), "the printed difference")
+    require(printed * (1 - share) < least and most < printed * (1 + share), "the paper's difference")
     require(printed > F(9985, 10**6) and printed < F(9995, 10**6), "which rounds to 0.00999")
     least, most = explicit[0] - other[1], explicit[1] - other[0]
     require(least > from_1 and most < from_1 * F(102, 100), "the difference with the series from 1")
@@ -305,7 +305,7 @@ def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 10
     for p, times in zip(both, (1, 2), strict=True):
         low, high = (q * log((_K - 1) / q) - (1 - q) * log(1 - q) - times * (1 - q) * d
                      for q in (p + F(1, 2000), p - F(1, 2000)))  # fmt: skip
-        require(low < infimum and infimum < high, "printed factor, other constants for each: both can be infima")
+        require(low < infimum and infimum < high, "the paper's factor, other constants for each: both can be infima")
     explicit, deq = _enclosed(_E), _enclosed(_E / (1 - _E))
     require(2 * explicit[1] - deq[0] < log_k, "from 1: C4 < log K")
     return require(2 * least_explicit - infimum > log_k, "C4 > log K")

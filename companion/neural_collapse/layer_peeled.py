@@ -43,7 +43,7 @@ class Optimum(NamedTuple):
     minority_cosine: float
 
 
-# Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of length 1 and C the centring matrices
+# Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of norm 1 and C the centring matrices
 _Symmetric = namedtuple("_Symmetric", "a e x t")
 
 
@@ -255,7 +255,7 @@ def _solve(k_a: int, k_b: int, ratio: float, budget: float) -> _Symmetric:
 def _total_ratio(k_a: int, k_b: int, budget: float) -> float:
     """R0. Divided by 1 − s_A throughout, and in logarithms: it is 1e-16 long before the budget is large."""
     if k_a == 1:
-        return math.inf  # a single class has no other to be told from once the minority is zero
+        return math.inf  # a single class has no other to be separated from once the minority is zero
     a = budget / (k_a - 1)
     log_q = math.log(k_b) + a / k_a
     share = scipy.special.expit(log_q - math.log(k_a))  # P_B/(1 − s_A)

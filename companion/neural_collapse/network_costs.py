@@ -13,7 +13,7 @@ from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
 
-# A drawing of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes.
+# A diagram of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes.
 TWO_BLOCKS = Path(__file__).with_name("two_blocks.svg")
 
 

@@ -1,7 +1,7 @@
-"""Equation (13) and the printed tables: what their numbers allow.
+"""Equation (13) and the tables of the paper: what their numbers allow.
 
-A printed number x stands for every number of [x − 0.005, x + 0.005]; a cell is called impossible only if no numbers
-that round to the printed ones fit.
+A number x in the paper is any number of [x − 0.005, x + 0.005]; a cell is called impossible only if no numbers
+that round to the paper's fit.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Verdicts on theory, by rule: what Sun & Shi (2024) state, the steps of their proofs, and the defects behind them.
 
 Each verdict on a statement or a step is that of its certificate in `companion.certify`; none is kept here. Kept here
-is what one certificate cannot know: which verdicts have the same cause.
+is what no single certificate shows: which verdicts have the same cause.
 """
 
 import re
@@ -93,7 +93,7 @@ def theory_statements() -> pd.DataFrame:
 def theory_steps() -> pd.DataFrame:
     """Give every step of the proofs that has a certificate, with the columns of `theory_statements`.
 
-    The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
+    The verdict names where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
     """
     steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
     # by the last equation; the loss under imbalance is (44)

@@ -18,7 +18,7 @@ COLLAPSE = {
     "nc3_self_duality": "lower",
     "nc1_trace_ratio": "equal",
 }
-# In these the equilibrium is compared with its own cell applied once.
+# In these the equilibrium is compared with the same block applied once.
 BLOCK = ("nc1_trace_ratio", "paper_eq13_uncentred")
 # K_A and R of the setting whose direction the pilot had shown: each pooled test is also given without it.
 KNOWN = (3, 100.0)
@@ -56,8 +56,8 @@ def pooled_ratios(
 
 
 def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: str, remark: str = "") -> pd.DataFrame:
-    """Class-balanced test accuracy, DEQ − ResNet-18 in points at the last epoch, pooled over the imbalanced settings
-    that have every planned seed, and the same without the setting of `KNOWN`.
+    """Class-balanced test accuracy, DEQ − ResNet-18 in percentage points at the last epoch, pooled over the imbalanced
+    settings that have every planned seed, and the same without the setting of `KNOWN`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One table over the notebooks of `SOURCES`: the claim, the printed value, ours with its interval, the verdict.
+"""One table over the notebooks of `SOURCES`: the claim, the paper's value, ours with its interval, the verdict.
 
 A notebook that has not been run in a profile stands in the table as "not run".
 """
@@ -29,7 +29,7 @@ def score_claims(profile: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        id, the table and the columns that tell its rows apart; part, one of `PARTS` ("theory" holds statements of the
+        id, the table and the columns that distinguish its rows; part, one of `PARTS` ("theory" holds statements of the
         paper, one row each; what was tested besides them, at another reading or on maps of our own, is "beyond the
         paper"); item; printed, what the paper states; regenerated, ours; interval, half the 95 % t-interval over seeds;
         detectable, the smallest difference that these seeds would find in 80 % of the cases; seeds; settings_found

@@ -235,7 +235,7 @@ def gradient_of_a_projection() -> bool:
 @also("step_51")
 def coefficient_by_differences() -> bool:
     """The two terms of (49) with a = w_A and b = w_B: the coefficient of ab is their mixed difference. It is C4² + C5²,
-    below 1 for 0 < C4 < 1; the printed one is above.
+    below 1 for 0 < C4 < 1; the paper's is above.
     """
 
     def terms(c: Fraction, a: int, b: int) -> Fraction:

@@ -137,7 +137,7 @@ def _group_rows(classes: pd.DataFrame, minority: Tensor, method: str) -> Iterato
             yield epoch, f"{split}/epochs/{method}", f"{metric}_{group}", value
 
 
-# --- what the probes say -------------------------------------------------------------------------------------
+# --- what the probes show ------------------------------------------------------------------------------------
 
 
 def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -233,14 +233,14 @@ def _changes(rows: list[tuple[Any, ...]], *names: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *words.JUDGED])
 
 
-# A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds.
+# A tolerance is enough for a metric when it moves it by at most this share of the metric's s.d. over seeds.
 TOLERANCE_SHARE = 0.1
 
 
 def tolerance_effect(
     frame: pd.DataFrame, metrics: Sequence[str], scale: str, tol: float = 1e-3, method: str = "broyden"
 ) -> pd.DataFrame:
-    """Whether a tolerance is small enough for numbers that are reported with their spread over seeds.
+    """Whether a tolerance is small enough for numbers that are reported with their s.d. over seeds.
 
     Rule: the largest change over seeds from `tol` to the smallest tolerance, as a share of the standard deviation over
     seeds at the smallest. At most 0.1, or a metric that does not move at all: "equal", with the remark "enough". More

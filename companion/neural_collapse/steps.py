@@ -1,4 +1,4 @@
-"""Steps of the proofs of Sun & Shi (2024), appendices B and C: their checks, and `steps.csv`, which says of what.
+"""Steps of the proofs of Sun & Shi (2024), appendices B and C: their checks, and `steps.csv`, which lists the steps.
 
 The table has the place, the quoted step, its verdict, and what is checked. In B, W and x stand for one weight matrix
 and one (centred) input h̄0 − h0; in C bilinear identities are checked with rational vectors w_A, w_B, w_k.
@@ -42,14 +42,14 @@ def step_19(sign: int = 1) -> bool:
         require(cross_entropy(z, 0) > sign * m2 + (1 - p) * x, f"logits {z}, p = {p}")
     p, z = F(9, 10), [log(F(9)), *[F(0)] * 9]
     lemma = -(p * log(p / 9) + (1 - p) * log(1 - p))
-    return require(cross_entropy(z, 0) < lemma - (1 - p) * z[0], "the printed factor with C4 = −M2 is not a bound")
+    return require(cross_entropy(z, 0) < lemma - (1 - p) * z[0], "the paper's factor with C4 = −M2 is not a bound")
 
 
 def after_19(classes: int = 10) -> bool:
     """(21) replaces −(C5 N/2) Σ‖w_k‖² by −(C5 K N/2) E_W; at the optimum (26), Σ‖w_k‖² = tr WWᵀ = K E_W."""
     www = classes * _SMALL / (classes - 1) * centring(classes)
     spent = sum(www[k][k] for k in range(classes))
-    return require(spent == classes * _SMALL > _SMALL, "the optimum of (26) breaks the printed budget")
+    return require(spent == classes * _SMALL > _SMALL, "the optimum of (26) breaks the paper's budget")
 
 
 def step_20(worst: F = F(1)) -> bool:
@@ -67,7 +67,7 @@ def step_20(worst: F = F(1)) -> bool:
 def step_20_equality(x: F = _SMALL) -> bool:
     """One sample, one dimension: W = x = 1/100 meets the printed condition, and (Wx)² is not (W² + x²)/2."""
     w = _SMALL
-    require(w**2 == x**2, "the printed condition of equality")
+    require(w**2 == x**2, "the paper's condition of equality")
     return require((w * x) ** 2 != (w**2 + x**2) / 2, "and yet no equality")
 
 
@@ -136,7 +136,7 @@ def step_32(power: int = 0) -> bool:
     """
     h = random_matrix(random.Random(22), 3, 5)
     spread, mean = norm2(h @ centring(5)), norm2(h @ Matrix([[F(1, 5)]] * 5))
-    require(spread == norm2(h) / F(5) ** power - 5 * mean, "the spread around the mean")
+    require(spread == norm2(h) / F(5) ** power - 5 * mean, "the variance around the mean")
     return require(spread != norm2(h) / 25 - mean, "as printed")
 
 

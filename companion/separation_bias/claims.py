@@ -44,11 +44,11 @@ BEYOND = {"reading": "ours", "part": "beyond the paper"}
 
 _TEXTS = pd.read_csv(Path(__file__).with_name("statements.csv"), index_col="name", keep_default_na=False)
 _STATEMENTS = _TEXTS.to_dict("index")
-"""What the theory says, by name: a row of `statements.csv` each, with the columns of `LEDGER` that no table decides."""
+"""The statements of the theory by name, each a row of `statements.csv`: columns of `LEDGER` that no table decides."""
 
 
 def separation_ledger(eps: float = 0.05, **tables: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts on what the theory says, from its tables; those left out are not judged.
+    """Verdicts on the statements of the theory, from its tables; those left out are not judged.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ Matrices and vectors are numpy in float64, in this module and in `diagonal`. W i
 construction, so an equilibrium is found by forward substitution, also where a neuron feeds itself (w_tt < 1): z =
 σ(w z + p) is σ(p)/(1 − w).
 
-The printed equations (5), (9) and (13)–(15) are not at hand here: what rests on the discussion of the paper is marked
+The paper's equations (5), (9) and (13)–(15) are not available here: what rests on the discussion of the paper is marked
 with the source "rebuttal", what was derived or chosen here with "ours".
 """
 
@@ -190,7 +190,7 @@ def sawtooth_l1_bound(m: int, pieces: int) -> float:
         ¼ (1 − (P − 1)/2^{m−1})
 
     A tooth without a breakpoint inside costs at least a quarter of its width (the best affine fit is a constant).
-    Negative values say nothing.
+    Negative values are no evidence.
 
     Source: derived here, sharper than Telgarsky-type constants; plays the part of Theorem 1 of Wu et al. (2024).
     """

@@ -108,7 +108,7 @@ def _dual_newton(x: np.ndarray, y: np.ndarray, primal: Primal) -> np.ndarray:
         while length > 1e-14:
             trial = nu + length * step
             found = primal(x.T @ trial)
-            # near the solution the dual value no longer tells steps apart, but the residual does
+            # near the solution the dual value no longer distinguishes steps, but the residual does
             closer = np.isfinite(found[2]) and np.abs(x @ found[0] - y).max() < (1 - 0.1 * length) * error
             if closer or found[2] - trial @ y > before + 1e-4 * length * slope:
                 break

@@ -18,7 +18,7 @@ from nclib.engine.profiles import Profile
 
 _SAWTOOTH = dict(lr=5e-3, schedule="onecycle", clip=1.0)
 _STEEP = dict(lr=1e-2, scale_lr=0.1, schedule="onecycle")
-_KINKS = dict(input_scale=4.0, bias_scale=4.0)  # kinks spread over the interval, in both families
+_KINKS = dict(input_scale=4.0, bias_scale=4.0)  # kinks all over the interval, in both families
 STEEP_DIMENSIONS = (6, 8, 10, 12, 14, 16, 18, 20)
 
 

@@ -2,7 +2,7 @@
 feed-forward network and a DEQ of self-loops), and an audit.
 
 A `RegressionConfig` is a run like any other: stored, cached, exported. Every equilibrium model is iterated again after
-training, from 0, up to 300 times: its error and residual after each number of iterations say whether what was trained
+training, from 0, up to 300 times: its error and residual after each number of iterations show whether what was trained
 is an equilibrium at all. Everything runs on the CPU, where networks this small are fastest.
 """
 
@@ -34,7 +34,7 @@ class TaskConfig(Config):
     Parameters
     ----------
     name :
-        "sawtooth" — T^m on [0, 1], 2^m pieces; fresh uniform points, input 2x − 1; the constant has error 1/12
+        "sawtooth" — T^m on [0, 1], 2^m pieces; new uniform points, input 2x − 1; the constant has error 1/12
         "steep" — δ/(δ + s), δ = 2^−d, of s = 1 − x₁; half of the points uniform in [0, 1], half log-uniform from δ/30
         "boolean" — a function of ±1 variables, tested on points that training never sees (GOTU)
         "audio" — amplitude as a function of time in [−1, 1], tested on the training samples
@@ -77,7 +77,7 @@ BOOLEAN: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 
 class Task:
-    """Training batches from a seed, and fixed points to test on; `train` is None where every batch is fresh."""
+    """Training batches from a seed, and fixed points to test on; `train` is None where every batch is new."""
 
     def __init__(self, config: TaskConfig, seed: int) -> None:
         self.config, self.generator = config, torch.Generator().manual_seed(104_729 * seed + 1)
@@ -344,7 +344,7 @@ class SelfLoopDEQ(nn.Module):
 
 
 class RegressionConfig(StoredConfig):
-    """One training: task, network, and a budget of Adam steps on batches of fresh or drawn points.
+    """One training: task, network, and a budget of Adam steps on batches of new or sampled points.
 
     schedule "onecycle" is PyTorch's OneCycleLR up to `lr`; scale parameters (self-loops, layer scales) learn at
     `scale_lr`. clip is the largest norm of the gradient.

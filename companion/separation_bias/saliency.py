@@ -2,7 +2,7 @@
 
 A `CamConfig` names a finished run. Its weights stay as they are; class-activation maps of its test images, how diffuse
 they are and, for scenes whose parts are known, where they lie, are computed once and kept. An equilibrium is solved
-again with 300 evaluations, so that the table says how far the network depends on where its solver stopped.
+again with 300 evaluations, so that the table shows how far the network depends on where its solver stopped.
 """
 
 import math

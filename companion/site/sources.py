@@ -28,13 +28,13 @@ BELOW = {
 OLD_PATH = """:::{note}
 This page is as it was committed before the runs. Code has moved since: the registered analysis is now
 `companion/neural_collapse/replication.py`, and its test `tests/papers/neural_collapse/test_replication.py`.
-[Results](results.md) says what came out.
+[Results](results.md) reports what came out.
 :::
 """
 
 
 class ReportError(RuntimeError):
-    """The site cannot be made; the message says what to do."""
+    """The site cannot be made; the message names what to do."""
 
     exit_code = 1
 
@@ -130,7 +130,7 @@ def _explain_old_path(protocol: Path) -> None:
 
 
 def front(pages: list[Page], notes: list[str]) -> list[str]:
-    """The front page below its text: pictures that lead to the notebooks, what is not drawn, and the lists of pages.
+    """The front page below its text: pictures that lead to the notebooks, what is not plotted, and the lists of pages.
 
     At the side the results come first, then the course, the other notebooks, and the pages `BELOW`.
     """
@@ -145,8 +145,8 @@ def front(pages: list[Page], notes: list[str]) -> list[str]:
         parts += [f"## {title}", *shown] if main else [f":::::{{dropdown}} {title}", *shown, ":::::"]
         lists[part] = _toctree(title, [f"{_short(page)} <{page.docname}>" for page in own])
     left = [name for name in notebooks.available() if name not in {page.name for page in pages}]
-    fold = f":::{{dropdown}} {len(left)} notebooks are not drawn in these results\n"
-    parts.append(f"{fold}`nclib reproduce NAME` draws one: {', '.join(left)}.\n:::" * bool(left))
+    fold = f":::{{dropdown}} {len(left)} notebooks are not rendered in these results\n"
+    parts.append(f"{fold}`nclib reproduce NAME` renders one: {', '.join(left)}.\n:::" * bool(left))
     above = [_toctree("Results", [name for name in RESULTS if name in notes]), lists.pop(COURSE, "")]
     below = {title: [name for name in names if name in notes] for title, names in BELOW.items()}
     listed = {*RESULTS, *(name for names in below.values() for name in names)}
@@ -171,7 +171,7 @@ def _short(page: Page) -> str:
 
 
 def shown(page: Page) -> dict[str, Any]:
-    """The notebook as it is shown: under its title where it was drawn; code folded, in the course as its source is."""
+    """The notebook as the site shows it: under its title where it was run; code folded, in the course as in its source."""
     notebook = json.loads(page.file.read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if "injected-parameters" not in cell["metadata"].get("tags", [])]
     for cell in [cell for cell in cells if cell["cell_type"] == "code"]:
