@@ -171,7 +171,7 @@ def _short(page: Page) -> str:
 
 
 def shown(page: Page) -> dict[str, Any]:
-    """The notebook as the site shows it: under its title where it was run; code is folded (course: as in the source)."""
+    """The notebook as the site shows it: under its title where it was run; code folded (course: as in the source)."""
     notebook = json.loads(page.file.read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if "injected-parameters" not in cell["metadata"].get("tags", [])]
     for cell in [cell for cell in cells if cell["cell_type"] == "code"]:
