@@ -102,7 +102,7 @@ def test_the_table_of_results_and_the_verdict():
 
 def test_norms_and_directions():
     ratios = [f"{norm_ratio(model):.1f}" for model in ("explicit", "deq")]
-    said = [exchange(name, "angles", "fresh") for name in ("nc2c", "nc3c", "nc2cc", "nc3cc")]
+    said = [exchange(name, "directions", "fresh") for name in ("nc2c", "nc3c", "nc2cc", "nc3cc")]
     has(
         section("results", "Norms or directions"),
         "{} times the norm of a majority mean in ResNet-18, and {} times in the DEQ".format(
@@ -113,10 +113,10 @@ def test_norms_and_directions():
     )
     for name in ("nc2cc", "nc3cc"):
         split = parts("fresh", SPLITS[name])
-        assert 0.3 < split["angles"].mean / split["whole"].mean < 0.4  # about a third
+        assert 0.3 < split["directions"].mean / split["whole"].mean < 0.4  # about a third
     for name in ("nc2c", "nc3c"):
         split = parts("balanced", SPLITS[name])
-        assert split["angles"].mean > 4 * split["lengths"].mean > 0
+        assert split["directions"].mean > 4 * split["norms"].mean > 0
 
 
 def test_definitions():

@@ -136,8 +136,8 @@ SPLITS = {
     "nc3cc": "NC3, centred before the exchange",
 }
 PARTS = {
-    "lengths": "its norms, ResNet-18's directions",
-    "angles": "its directions, ResNet-18's norms",
+    "norms": "its norms, ResNet-18's directions",
+    "directions": "its directions, ResNet-18's norms",
 }
 PARTS_OF_NC1 = (
     "norm of class means, minority / majority",
@@ -274,7 +274,7 @@ def change(name: str, group: str) -> str:
 
 
 def exchange(name: str, part: str, group: str) -> str:
-    """The change of a metric of `SPLITS` that norms ("lengths") or directions ("angles") alone
+    """The change of a metric of `SPLITS` that norms or directions alone
     make, with its interval."""
     return percent(parts(group, SPLITS[name])[part])
 

@@ -1,8 +1,8 @@
-"""Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what NC2 and NC3 owe to norms and directions.
+"""Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what norms and directions do to NC2 and NC3.
 
-With the norms of one network's class means and classifier rows and the directions of the other's, a metric shows
-what a difference between the two comes from. Of centred metrics this depends on the order: the centre depends on the
-norms, so that centred means differ in direction where the means themselves differ in norm alone.
+With the norms of one network's class means and classifier rows and the directions of the other's, a metric shows what
+a difference between the two comes from. For centred metrics this depends on the order: the centre depends on the norms,
+so that centred means differ in their directions where the means themselves differ in their norms alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,8 +55,8 @@ def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.nd
     Returns
     -------
     DataFrame with a row for each pair: log ratios to the second network of the metric as it is ("whole"), with the
-    first one's norms and the second one's directions ("lengths"), and with the first one's directions and the second
-    one's norms ("angles").
+    first one's norms and the second one's directions ("norms"), and with its directions and the other's norms
+    ("directions").
 
     Examples
     --------
@@ -65,12 +65,12 @@ def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.nd
     >>> longer = {"class_means": [[1], [2], [3]] * simplex, "classifier": simplex}
     >>> longest = {"class_means": [[1], [2], [9]] * simplex, "classifier": simplex}
     >>> exchanged([(longer, longest)], "NC2, centred").round(6).to_dict("records")
-    [{'whole': -0.391794, 'lengths': -0.391794, 'angles': 0.0}]
+    [{'whole': -0.391794, 'norms': -0.391794, 'directions': 0.0}]
     """
     centred = SPLIT[name]
 
-    def value(lengths, angles):
-        means, weights = lengths * angles
+    def value(norms, directions):
+        means, weights = norms * directions
         means = _centred(means, centred == "after the exchange")
         return nc2_etf_distance(means) if name.startswith("NC2") else eq14(means, weights)
 
@@ -81,9 +81,13 @@ def exchanged(pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.nd
             means, weights = (np.asarray(arrays[key], float) for key in ("class_means", "classifier"))
             h_and_w = np.stack([_centred(means, centred == "before the exchange"), weights])
             split.append((np.linalg.norm(h_and_w, axis=-1, keepdims=True), _directions(h_and_w)))
-        (lengths, angles), (other_lengths, other_angles) = split
-        base = value(other_lengths, other_angles)
-        found = {"whole": (lengths, angles), "lengths": (lengths, other_angles), "angles": (other_lengths, angles)}
+        (norms, directions), (other_norms, other_directions) = split
+        base = value(other_norms, other_directions)
+        found = {
+            "whole": (norms, directions),
+            "norms": (norms, other_directions),
+            "directions": (other_norms, directions),
+        }
         rows.append({part: float(np.log(value(*arrays) / base)) for part, arrays in found.items()})
     return pd.DataFrame(rows)
 
