@@ -1,6 +1,7 @@
 """The pages of docs say what the tracked runs say, and what they link and show is there."""
 
 import itertools
+import json
 import re
 from collections import Counter
 
@@ -14,7 +15,7 @@ import nclib as nc
 from companion import certify, docs_tables
 from companion.docs_tables import change as row_change
 from companion.docs_tables import difference, read, scorecard
-from companion.neural_collapse import collapse_tables, front_figures, replication, seli
+from companion.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
 from companion.neural_collapse.collapse_tables import (
     EVERY,
     FRESH,
@@ -128,7 +129,7 @@ def test_definitions():
         f"*equal*, {change('eq13', 'balanced')}, and their NC3 higher, {change('eq14', 'balanced')}",
         *(text.format(both(name, "fresh", 2)) for name, text in cosines.items()),
         f"NC2 {change('nc2cmajor', 'fresh')}, NC3 {change('nc3cmajor', 'fresh')}",
-        f"{change('nc2amajor', 'fresh')} and {change('nc3amajor', 'fresh')}",
+        f"NC2 {change('nc2amajor', 'fresh')}, NC3 {change('nc3amajor', 'fresh')}. [Table]",
     )
     words = replication.found().secondary.set_index("metric")["verdict"]
     supported = words[words == "supported"].index
@@ -243,6 +244,7 @@ def test_another_processor():
     middle = 100 * np.expm1(docs_tables.moved_by_processor(epoch=15)["nc3_self_duality"].abs())
     assert f"at epoch 15, the NC3 of the same run differs by {middle.min():.0f} to" in text
     assert f"{middle.max():.0f} %" in text.partition("at epoch 15")[2]
+    assert f"up to {middle.max():.0f} %" in section("results", "Better, or only later?")
 
 
 def pair_of_seed_10(moved):
@@ -264,7 +266,12 @@ def test_limits():
     at_seven = missed.query("K_A == 7 and R == 100")
     first = at_seven[at_seven["seed"] < 10].sort_values("missed")["missed"]
     assert "all five new ones do" in text and (at_seven["seed"] >= 10).sum() == 5
-    assert "missed {} and {} minority".format(*first) in text
+    assert "misclassified {} and {} minority".format(*first) in text
+    listing = paths.reference() / replication.COLLECTION / "runs.json"
+    assert "no pair mixes two kinds" in text
+    assert replicated.mixed(json.loads(listing.read_text("utf-8"))) == "no pair"
+    assert "No run of the replication diverged" in text
+    assert not any(replication.found().replaced.values())
     spans = [compared(EVERY[name], "fresh").by_setting["difference"] for name in ("nc2c", "nc3c")]
     spans = [f"{100 * values.std(ddof=1):.0f} % in" for values in spans]
     assert "standard deviation of {} NC2 and {} NC3".format(*spans) in text

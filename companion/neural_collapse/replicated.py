@@ -69,7 +69,9 @@ def sensitivity_table() -> str:
     lines = []
     rows = replication.found().sensitivity
     for (analysis, k_a), kept in rows.groupby(["analysis", "K_A"], dropna=False):
-        which = analysis if pd.isna(k_a) else f"{analysis}, K_A = {k_a:g}"
+        which = analysis.replace("one miss", "one misclassified image")
+        if not pd.isna(k_a):
+            which = f"{which}, K_A = {k_a:g}"
         cells = [spoken(row.change, row.low, row.high, row.seeds) for row in kept.itertuples()]
         lines.append([which, str(kept["seeds"].iloc[0]), *cells])
     return table(["", "seeds", *(EVERY[name].label for name in PRIMARY)], lines)
