@@ -145,10 +145,9 @@ EXPERIMENTS = (
 WITH_RULES = ("optimisers", "which_gradient")
 """Notebooks with a criterion of their own that was committed before their runs."""
 PLAIN = {
-    "explicit, same cell": "the same block applied once",
+    "same block, once": "the same block applied once",
     "explicit, same compute": "untied blocks of equal compute",
-    "cell once": "the same block applied once",
-    "scatter averaged over classes": "within-class variance averaged over classes",
+    "eq. 12, class-balanced": "eq. 12, within-class variance averaged over classes",
     "nc definitions, GroupNorm": "definitions, output stage GroupNorm",
     "nc2_etf_distance_classifier": "NC2 of the classifier",
     "nc3_self_duality.sample": "NC3, centred at the mean of the images",
