@@ -1,6 +1,6 @@
-# Two commands are enough on a fresh machine with Python >= 3.11, make and git:
+# On a fresh machine with Python >= 3.11, make and git:
 #
-#   make reproduce      figures and tables of the papers, trained here; then those of larger runs that are tracked
+#   make reproduce      trains on digits, plots the stored CIFAR-10 runs, builds a web site
 #   make test           every fast test
 #
 # Each target builds .venv first when it is missing or older than pyproject.toml.
@@ -61,7 +61,7 @@ constraints:
 reproduce: setup
 	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
 
-# A process that is through takes over half of what the other has left, so tests of a module nearly all stay together.
+# Idle test processes take work from busy ones.
 # Three for two cores, as some tests wait; compiled modules are kept, as others start processes.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal

@@ -174,7 +174,7 @@ class Anderson(Options):
 
     A row whose residual grew goes on with its newest difference alone. On maps that do not contract this decides
     nothing for certain: of 256 rows of ReLU and GroupNorm cells that the plain iteration solves, 6 are lost, and 247
-    others are won (docs/internals.md).
+    others are won.
     Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
 
     Parameters
