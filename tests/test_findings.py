@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 import pytest
+from findings_of_sister_papers import COMPUTED, STORED
+from marks import slow
 
 import companion
 import nclib as nc
@@ -404,7 +406,9 @@ SUN_SHI += (theory_layer_peeled, theory_imbalance, audit, recipes, controls, equ
 SUN_SHI += (nc_definitions, remedies, long_tail, seeds_and_subsets, solver_and_collapse)
 SUN_SHI += (optimisers, which_gradient, scorecard)
 FINDINGS: dict[str, Callable[[], Iterator[str]]] = {
-    **{f"neural_collapse/{function.__name__}": function for function in SUN_SHI}
+    **{f"neural_collapse/{function.__name__}": function for function in SUN_SHI},
+    **STORED,
+    **COMPUTED,
 }
 """Notebooks whose first cell has the finding; another paper has its own functions and its own line."""
 
@@ -414,7 +418,7 @@ def first_cell(name: str) -> str:
     return " ".join(notebooks.text_of(notebooks.read_cells(notebooks.source(name))[0]).split())
 
 
-@pytest.mark.parametrize("name", FINDINGS)
+@pytest.mark.parametrize("name", [slow(name)[0] if name in COMPUTED else name for name in FINDINGS])
 def test_the_numbers_of_a_finding_are_those_of_the_tracked_runs(name):
     text = first_cell(name)
     assert [piece for piece in FINDINGS[name]() if piece not in text] == []
