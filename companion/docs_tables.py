@@ -427,8 +427,7 @@ PARTS = {
         Shown(
             "Error of the equivalent kernel",
             "Slope of log error over log n at the three largest sizes, ± 95 % interval over draws. "
-            "The words differ for equal slopes because erf is not among the activations of the "
-            "released scripts: its row is ours, so nothing of the paper can be *supported* by it.",
+            "The paper names no activations for this figure; erf is not in its released scripts.",
             ling_errors,
         ),
         Shown(

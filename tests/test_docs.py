@@ -581,15 +581,12 @@ def test_ling():
     text = paragraph("beyond", "The kernel of a DEQ")
     said = {name: minus(f"{slope:.2f}") for name, slope in slopes["slope"].items()}
     assert f"log n is {said['relu']}, to tanh, where it is {said['tanh']}" in text
-    assert ({*slopes["verdict"]} - {"supported"}) == {"lower"}
+    assert {*slopes["verdict"]} == {"supported"}
     assert (slopes["slope"] < 0).all() and slopes["slope"].idxmin() in (
         "relu",
         "leaky_relu",
         "swish",
     )
-    text = paragraph("beyond", "Two equal slopes")
-    assert said["tanh"] == said["erf"] and f"a slope of {said['erf']}, and" in text
-    assert slopes["verdict"]["tanh"] == "supported" and slopes["verdict"]["erf"] == "lower"
     networks = read("sister-papers/ling-networks-quick")
     claimed = networks[networks["verdict"] != "not significant"]
     assert claimed[["trained", "DEQ"]].to_numpy().tolist() == [

@@ -127,7 +127,7 @@ def test_optimisers_and_gradients_have_their_verdicts():
 
 def test_the_sister_papers_have_their_verdicts():
     errors = table("sister-papers/ling-errors-quick").groupby("activation")["verdict"].unique().str.join(" ")
-    assert {*errors.drop("erf")} == {"supported"} and errors["erf"] == "lower"
+    assert {*errors} == {"supported"}
     networks = table("sister-papers/ling-networks-quick").set_index(["trained", "DEQ"])["verdict"]
     assert networks.pop(("readout on random features", "ReLU")) == "as claimed here"
     assert {*networks} == {"not significant"}
