@@ -70,10 +70,7 @@ def at_equal_accuracy() -> str:
     percent = 100 * np.expm1(found["log_ratio"])
     found["change"] = [minus(f"{value:+.0f} %") for value in percent]
     shown = found.pivot(index=["metric", "level"], columns="K_A", values="change")
-    lines = [
-        [metric, f"{100 * level:.0f} %", *row.to_list()]
-        for (metric, level), row in shown.iterrows()
-    ]
+    lines = [[metric, f"{100 * level:.0f} %", *row.to_list()] for (metric, level), row in shown.iterrows()]
     return table(["", "training accuracy", *(f"K_A = {k_a}" for k_a in shown.columns)], lines)
 
 
@@ -133,14 +130,9 @@ def other_processor() -> str:
 
 # --- digits ---------------------------------------------------------------------------------------
 
-VERDICTS = (
-    *("as claimed here", "opposite here", "equal"),
-    *("not significant", "reported", "not run"),
-)
+VERDICTS = (*("as claimed here", "opposite here", "equal"), *("not significant", "reported", "not run"))
 PROCESSORS = {"tables": "Intel", "other-processor": "AMD"}
-EXPERIMENTS = (
-    r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
-)
+EXPERIMENTS = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
 """How the rows of the scorecard begin that are shown where they lead or differ significantly."""
 WITH_RULES = ("optimisers", "which_gradient")
 """Notebooks with a criterion of their own that was committed before their runs."""
@@ -198,9 +190,7 @@ def digits_collapse() -> str:
     }
     lines = []
     for metric, name in COLLAPSE_LABELS.items():
-        cells = [
-            change(rows.loc[metric]) if metric in rows.index else "–" for rows in columns.values()
-        ]
+        cells = [change(rows.loc[metric]) if metric in rows.index else "–" for rows in columns.values()]
         lines.append([name, *cells])
     return table(["", *columns], lines)
 
@@ -232,9 +222,7 @@ def digits_experiments() -> str:
     card = scorecard()
     significant = card["verdict"].isin(["higher", "lower"])
     shown = card[card["item"].str.match(EXPERIMENTS) & (card["lead"] | significant)]
-    lines = [
-        [plain(row["item"]), difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()
-    ]
+    lines = [[plain(row["item"]), difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
     return table(["", "difference", "verdict"], lines)
 
 
@@ -259,9 +247,7 @@ def ling_errors() -> str:
     """How the error of the equivalent kernel falls."""
     errors = read("sister-papers/ling-errors-quick")
     lines = []
-    for _, row in errors[
-        (errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")
-    ].iterrows():
+    for _, row in errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].iterrows():
         slope = minus(f"{row['slope']:.2f} ± {row['half']:.2f}")
         cells = [f"{row['error at n=800']:.3f}", slope, f"*{row['verdict']}*"]
         lines.append([row["activation"], *cells])

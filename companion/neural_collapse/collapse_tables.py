@@ -78,34 +78,20 @@ ROWS = {
     "nc3amajor": Row(f"NC3, majority {_ALL}", "nc3_majority_in_all"),
     "nc3aminor": Row(f"NC3, minority {_ALL}", "nc3_minority_in_all"),
     "eq13": _claimed("paper_eq13_uncentred"),
-    "eq13paper": Row(
-        "NC2, eq. 13 with the paper's constant, 1/(K−1)", "paper_eq13_uncentred_printed_constant"
-    ),
+    "eq13paper": Row("NC2, eq. 13 with the paper's constant, 1/(K−1)", "paper_eq13_uncentred_printed_constant"),
     "eq14": _claimed("paper_eq14_uncentred"),
     "nc1": _claimed("nc1_pinv"),
-    "nc1class": Row(
-        "NC1, eq. 12, within-class variance averaged over classes", "nc1_pinv_class_balanced"
-    ),
+    "nc1class": Row("NC1, eq. 12, within-class variance averaged over classes", "nc1_pinv_class_balanced"),
     "trace": _claimed("nc1_trace_ratio"),
     "tracemajor": Row("trace ratio, majority classes alone", "nc1_trace_ratio_majority"),
     "traceminor": Row("trace ratio, minority classes alone", "nc1_trace_ratio_minority"),
     "traceimages": Row("trace ratio, both variances averaged over images", "trace_ratio_of_images"),
-    "traceclasses": Row(
-        "trace ratio, both variances averaged over classes", "trace_ratio_of_classes"
-    ),
+    "traceclasses": Row("trace ratio, both variances averaged over classes", "trace_ratio_of_classes"),
     "minoritycos": _cosine("cosine between minority classifiers", "minority_cosine"),
-    "cos": _cosine(
-        "cosine of class mean and classifier, uncentred", "class_cosine", "higher (Theorem 4.1)"
-    ),
-    "cosc": _cosine(
-        "cosine of class mean and classifier, centred",
-        "class_cosine_centred",
-        "higher (Theorem 4.1)",
-    ),
+    "cos": _cosine("cosine of class mean and classifier, uncentred", "class_cosine", "higher (Theorem 4.1)"),
+    "cosc": _cosine("cosine of class mean and classifier, centred", "class_cosine_centred", "higher (Theorem 4.1)"),
     "acc": _accuracy_row("class-balanced test accuracy", "accuracy_balanced", "higher"),
-    "accadj": _accuracy_row(
-        "class-balanced test accuracy after logit adjustment", "accuracy_balanced.adjusted"
-    ),
+    "accadj": _accuracy_row("class-balanced test accuracy after logit adjustment", "accuracy_balanced.adjusted"),
     "majority": _accuracy_row("test accuracy, majority classes", "accuracy_majority"),
     "majorityadj": _accuracy_row(
         "test accuracy, majority classes, after logit adjustment", "accuracy_majority.adjusted"
@@ -114,9 +100,7 @@ ROWS = {
     "minorityadj": _accuracy_row(
         "test accuracy, minority classes, after logit adjustment", "accuracy_minority.adjusted"
     ),
-    "prior": _accuracy_row(
-        "test accuracy, classes weighted as in training", "accuracy_train_prior"
-    ),
+    "prior": _accuracy_row("test accuracy, classes weighted as in training", "accuracy_train_prior"),
     "loss": Row("training loss", "loss"),
 }
 # The metrics of `COLLAPSE` and their labels, in the order of the pooled tables.
@@ -135,10 +119,7 @@ SPLITS = {
     "nc2cc": "NC2, centred before the exchange",
     "nc3cc": "NC3, centred before the exchange",
 }
-PARTS = {
-    "norms": "its norms, ResNet-18's directions",
-    "directions": "its directions, ResNet-18's norms",
-}
+PARTS = {"norms": "its norms, ResNet-18's directions", "directions": "its directions, ResNet-18's norms"}
 PARTS_OF_NC1 = (
     "norm of class means, minority / majority",
     "tr Σ_B, between-class variance",
@@ -148,14 +129,9 @@ PARTS_OF_NC1 = (
 )
 # Rows that balanced classes do not have.
 _ALONE = tuple(
-    f"{metric}{group}"
-    for metric in ("nc2c", "nc2a", "nc3c", "nc3a", "trace")
-    for group in ("major", "minor")
+    f"{metric}{group}" for metric in ("nc2c", "nc2a", "nc3c", "nc3a", "trace") for group in ("major", "minor")
 )
-NO_MINORITY = (
-    *_ALONE,
-    *("minoritycos", "accadj", "minorityadj", "majorityadj", "majority", "minority"),
-)
+NO_MINORITY = (*_ALONE, *("minoritycos", "accadj", "minorityadj", "majorityadj", "majority", "minority"))
 
 
 # --- the runs -------------------------------------------------------------------------------------
@@ -203,9 +179,7 @@ def parts(group: str, metric: str) -> dict[str, Interval]:
     runs = tracked(group in FRESH).drop_duplicates("run_id")
     runs = runs.pivot(index=keys, columns="model", values="run_id").reset_index()
     named = compared(ROWS["eq14"], group).table[keys].merge(runs, on=keys)
-    both = [
-        [store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()
-    ]
+    both = [[store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()]
     found = exchanged(both, metric).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
     return {part: interval(found[part]) for part in found}
 
@@ -324,8 +298,7 @@ def every_metric() -> str:
     """All metrics of `ROWS`: both networks' values at 100 : 1, and the changes by setting."""
     heads = ["", "100 : 1, ResNet-18 → DEQ", *(f"{name}, change" for name in GROUPS_SHOWN.values())]
     lines = [
-        [row.label, both(name, "fresh"), *(change(name, group) for group in GROUPS_SHOWN)]
-        for name, row in ROWS.items()
+        [row.label, both(name, "fresh"), *(change(name, group) for group in GROUPS_SHOWN)] for name, row in ROWS.items()
     ]
     return table(heads, lines)
 
@@ -353,9 +326,7 @@ def without_some_runs() -> str:
     lines = []
     for name in ("eq13", "eq14", "nc2c", "nc3c", "nc1", "trace", "acc"):
         found = compared(ROWS[name], "four").table
-        unjudged, pilot = (
-            (found["K_A"] == k_a) & (found["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN)
-        )
+        unjudged, pilot = ((found["K_A"] == k_a) & (found["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
         cells = [
             said(ROWS[name], interval(rows.groupby("seed")["difference"].mean()))
             for rows in (found, found[~unjudged], found[~pilot])
@@ -405,9 +376,7 @@ def accuracies() -> str:
     for model, name in {"explicit": "ResNet-18", "deq": "DEQ"}.items():
         means = printed[printed["model"] == model]
         groups = columns.values()
-        ours.append(
-            [name, *(", ".join(_accuracy(one, model) for one in group) for group in groups)]
-        )
+        ours.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in groups)])
         cells = [[f"{_of(means, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in groups]
         theirs.append([f"{name}, in the paper", *map(", ".join, cells)])
     return table(["", *columns], ours + theirs)
