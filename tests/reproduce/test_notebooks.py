@@ -162,6 +162,8 @@ def test_runs_in_smoke_size(name, shared, monkeypatch):
         assert any(recorded) if name in TEACH_BY_DEFINING else all(recorded)
 
 
-def test_the_index_lists_every_notebook():
+def test_the_index_lists_every_notebook_by_its_title():
     text = "\n".join("".join(cell["source"]) for cell in _read("index")["cells"])
-    assert sorted(re.findall(r"^- \[.+\]\((.+?)\.ipynb\)$", text, re.MULTILINE)) == sorted(NAMES)
+    listed = re.findall(r"^- \[(.+)\]\((.+?)\.ipynb\)$", text, re.MULTILINE)
+    titles = {name: notebooks.title(_read(name)["cells"]) for name in NAMES}
+    assert sorted((name, title) for title, name in listed) == sorted(titles.items())
