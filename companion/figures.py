@@ -6,7 +6,6 @@ Nothing is trained. They are plotted aside, in ``build/figures``, and copied whe
 ``python -m companion.figures NAME …`` renders the small pictures of these notebooks alone.
 """
 
-import io
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from companion import docs_tables
-from companion.neural_collapse import TWO_BLOCKS, front_figures
+from companion.neural_collapse import front_figures
 from nclib.publish.notebooks import images, select
 from nclib.reproduce.reproduce import reproduce
 from nclib.system import paths
@@ -27,10 +26,8 @@ LARGE = ("collapse", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table3
 CIFAR10 = "dataset=folder:cifar10-jpeg@ef1101d4a992"
 SMALL = 0.42
 """Size of a small picture against that of the saved figure: 850 pixels where that is as wide as a page."""
-SVG_SCALE = 1.31
-"""The same for an SVG."""
-DRAWINGS = {"two_blocks": TWO_BLOCKS}
-"""Pictures that no notebook plots."""
+DRAWN_BY_HAND = ("two_blocks",)
+"""Small pictures that no notebook plots; they stay as they are tracked."""
 
 
 def draw() -> None:
@@ -83,6 +80,8 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
     """
     written = []
     for notebook, target in [(name, image) for name in names for image in images(name)]:
+        if target.stem in DRAWN_BY_HAND:
+            continue
         target.parent.mkdir(exist_ok=True)
         _save_in_few_colours(_small_picture(notebook, target, results), target)
         written.append(target)
@@ -90,11 +89,6 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
 
 
 def _small_picture(notebook: str, target: Path, results: Sequence[Path]) -> Image.Image:
-    if target.stem in DRAWINGS:
-        import vl_convert  # an extra, which nothing else here needs
-
-        drawing = DRAWINGS[target.stem].read_text(encoding="utf-8")
-        return Image.open(io.BytesIO(vl_convert.svg_to_png(drawing, scale=SVG_SCALE))).convert("RGB")
     figure = Path("figures", notebook).with_name(target.name)
     for folder in results:
         if (folder / figure).is_file():
