@@ -58,7 +58,6 @@ from .metrics import (
     simplex_etf as simplex_etf,
 )
 from .metrics.measuring import features as features, measure as measure
-from .metrics.ood import ood_scores as ood_scores
 from .models import build_model as build_model
 from .publish.artefacts import save_figure as save_figure, save_table as save_table
 from .methods import Anderson as Anderson, Broyden as Broyden, FixedPointIteration as FixedPointIteration

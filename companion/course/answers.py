@@ -380,21 +380,3 @@ EXERCISES["09/chance"] = Exercise(
         ),
     },
 )
-
-
-def _auroc(inside: Tensor, outside: Tensor, tie: float = 0.5) -> Tensor:
-    higher, equal = inside[:, None] > outside[None, :], inside[:, None] == outside[None, :]
-    return (higher + tie * equal).mean()
-
-
-EXERCISES["09/auroc"] = Exercise(
-    lambda inside, outside: _auroc(inside, outside),
-    tuple(
-        (0.1 * (10 * _normal(n, seed=n) + 10).round(), 0.1 * (10 * _normal(m, seed=m)).round())
-        for n, m in ((30, 20), (8, 50))
-    ),
-    {
-        "That counts the pairs in which the unknown image scores higher.": lambda known, new: _auroc(new, known),
-        "A tie counts one half: of two equal scores neither is the higher one.": partial(_auroc, tie=0.0),
-    },
-)

@@ -4,8 +4,8 @@
 ``alone`` minority collapse and the effective rank; ``table`` has the metrics of a report once, with label, ideal value
 and range; ``report`` computes them all.
 
-Of networks: ``measuring`` measures the layers of any network, which ``hooks`` finds and reads; ``ood`` has
-out-of-distribution scores. These are imported by their own names.
+Of networks: ``measuring`` measures the layers of any network, which ``hooks`` finds and reads.
+These are imported by their own names.
 
 Symbols: N samples, K classes, d feature dimension; h (N, d) features, w (K, d) classifier rows, μ_k class
 means, μ their mean under the chosen weighting. Everything is computed in float64, chunk by chunk, on the

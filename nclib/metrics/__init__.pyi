@@ -5,7 +5,6 @@ from . import (
     checks as checks,
     definitions as definitions,
     measuring as measuring,
-    ood as ood,
     report as report,
 )
 from .alone import (

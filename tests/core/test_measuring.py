@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
 from nclib import metrics
-from nclib.metrics import hooks, layers, measuring, ood
+from nclib.metrics import hooks, layers, measuring
 
 K = 4
 LABELS = torch.arange(60) % K
@@ -52,7 +52,7 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, ood, metrics.alone, metrics.definitions, metrics.report, metrics.table):
+    for module in (measuring, metrics.alone, metrics.definitions, metrics.report, metrics.table):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:
