@@ -96,12 +96,11 @@ bench bench-scale bench-gpu: setup
 
 # The pictures and tables that README and docs show, drawn anew from results/reference/: nothing is trained.
 figures: setup
-	$(BIN)/python -m companion.figures
+	$(BIN)/python -m nclib.papers.figures
 
 lint: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check nclib companion tests benchmarks
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/ruff format --check nclib tests benchmarks
 	@notebooks=$$(git ls-files 'notebooks/*.ipynb'); [ -z "$$notebooks" ] || $(BIN)/nbstripout --verify --keep-id $$notebooks
 
 # Environment and caches only: nothing in results/ or data/ is touched.

@@ -20,9 +20,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from companion.course import saved_bytes
 from nclib import training
 from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.course import saved_bytes
 from nclib.deq import DEQ, Gradient, Implicit, Neumann, Phantom, Reversible, Unrolled
 from nclib.models import Classifier, build_model
 from nclib.solver import Broyden, Solution, Solver, fixed_point

@@ -4,7 +4,7 @@ To begin: ``DEQ``, ``Anderson``, ``Broyden``, ``Implicit``, ``Phantom`` (an equi
 ``measure`` (neural collapse in the layers of any network); ``nc_report``, ``ClassMoments``, ``ideal_values`` (of any
 features); ``RunConfig``, ``ensure_runs``, ``pairs``, ``interval`` (trained runs and their differences).
 
-All else is in the wings. What a paper defines is in its own: ``from companion import neural_collapse as sun_shi``,
+What a paper defines is in its package: ``from nclib.papers import neural_collapse as sun_shi``,
 ``kernel_equivalence as ke``, ``separation_bias as sb``.
 
 Every public name stands once in ``__init__.pyi``, with its module. It is imported when it is first used, so that
@@ -13,5 +13,5 @@ Every public name stands once in ``__init__.pyi``, with its module. It is import
 
 from nclib.system import lazy
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -59,6 +59,7 @@ from .metrics import (
 )
 from .metrics.measuring import features as features, measure as measure
 from .models import build_model as build_model
+from .engine.experiments import experiment as experiment
 from .publish.artefacts import save_figure as save_figure, save_table as save_table
 from .methods import Anderson as Anderson, Broyden as Broyden, FixedPointIteration as FixedPointIteration
 from .solver import Solution as Solution, Status as Status, fixed_point as fixed_point

@@ -2,7 +2,7 @@
 
 import re
 
-from companion.certify import certify, ids
+from nclib.papers.certify import certify, ids
 
 
 def uncertified(table):

@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from companion.site import build
 from nclib.publish import artefacts
+from nclib.site import build
 from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(

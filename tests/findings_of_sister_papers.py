@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from companion import kernel_equivalence as ke
-from companion import separation_bias as sb
+from nclib.papers import kernel_equivalence as ke
+from nclib.papers import separation_bias as sb
 from nclib.system import paths
 
 EVIDENCE = re.compile(

@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-import companion
 import nclib as nc
-from companion import certify, docs_tables
-from companion.docs_tables import change as row_change
-from companion.docs_tables import difference, read, scorecard
-from companion.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
-from companion.neural_collapse.collapse_tables import (
+from nclib.comparison import by_run, pairs, percent, spread
+from nclib.engine.reference import reference_store
+from nclib.papers import certify, docs_tables
+from nclib.papers.docs_tables import change as row_change
+from nclib.papers.docs_tables import difference, read, scorecard
+from nclib.papers.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
+from nclib.papers.neural_collapse.collapse_tables import (
     EVERY,
     FRESH,
     GROUPS,
@@ -31,9 +32,7 @@ from companion.neural_collapse.collapse_tables import (
     parts,
     tracked,
 )
-from companion.neural_collapse.proofs import STATEMENTS, theory_steps
-from nclib.comparison import by_run, pairs, percent, spread
-from nclib.engine.reference import reference_store
+from nclib.papers.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.publish import notebooks
 from nclib.publish.numbers import minus
 from nclib.system import paths
@@ -537,7 +536,7 @@ def test_digits_definitions_solver_and_seeds():
 
 def spread_over_seeds():
     """Standard deviation over seeds over that of the last ten epochs, as the notebook has them."""
-    configs = companion.experiment("neural_collapse/seeds_and_subsets", "quick")
+    configs = nc.experiment("neural_collapse/seeds_and_subsets", "quick")
     frame = nc.ensure_runs(configs, train="never")
     kinds = {}
     for config in configs:

@@ -17,11 +17,10 @@ import pytest
 from findings_of_sister_papers import COMPUTED, STORED
 from marks import slow
 
-import companion
 import nclib as nc
-from companion.neural_collapse import replication, tolerance_effect, total_collapse_budget
 from nclib.comparison import Pairs, by_run, pairs
 from nclib.engine.reference import reference_store
+from nclib.papers.neural_collapse import replication, tolerance_effect, total_collapse_budget
 from nclib.publish import notebooks
 from nclib.publish.numbers import minus
 from nclib.system import paths
@@ -246,7 +245,7 @@ def audit() -> Iterator[str]:
 @functools.cache
 def trained(name: str) -> tuple[list[nc.RunConfig], pd.DataFrame]:
     """The runs of a notebook on digits, which are tracked, and their frame."""
-    configs = companion.experiment(f"neural_collapse/{name}", "quick")
+    configs = nc.experiment(f"neural_collapse/{name}", "quick")
     return configs, nc.ensure_runs(configs, train="never")
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion import certify
-from companion.neural_collapse import replication
 from nclib.comparison import pairs
 from nclib.engine.reference import reference_store
+from nclib.papers import certify
+from nclib.papers.neural_collapse import replication
 from nclib.system import paths, words
 
 DOCS = paths.root() / "docs"

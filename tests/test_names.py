@@ -16,10 +16,10 @@ import nclib
 
 PACKAGE = Path(nclib.__file__).parent
 ROOT = PACKAGE.parent
-STUBS = [stub for package in ("nclib", "companion") for stub in (ROOT / package).rglob("__init__.pyi")]
+STUBS = [stub for package in ("nclib",) for stub in (ROOT / package).rglob("__init__.pyi")]
 LAZY = sorted(".".join(stub.parent.relative_to(ROOT).parts) for stub in STUBS)
 PUBLIC = [name for name in nclib.__all__ if not inspect.ismodule(getattr(nclib, name))]
-PAPERS = [f"companion.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
+PAPERS = [f"nclib.papers.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
 
 
 def test_every_paper_is_lazy():

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import companion
 import nclib as nc
 
 FILE = Path(__file__).resolve().parents[1] / "notebooks" / "nano.py"
@@ -25,7 +24,7 @@ def _library(kind, epochs):
     """The library's run, and its metrics of the last epoch under the names of nano."""
     (config,) = [
         config
-        for config in companion.experiment("fig3", "quick", epochs=epochs)
+        for config in nc.experiment("fig3", "quick", epochs=epochs)
         if (config.seed, config.data.imbalance, config.model.kind) == (0, "balanced", kind)
     ]
     run = nc.train(config, device="cpu")

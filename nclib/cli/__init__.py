@@ -24,7 +24,7 @@ def main() -> None:
 
         run()
     except ModuleNotFoundError as error:
-        if (error.name or "nclib").split(".")[0] in ("nclib", "companion"):
+        if (error.name or "nclib").split(".")[0] == "nclib":
             raise
         print(f"error: nclib needs {error.name}, which is not installed; {install('companion,docs')}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -13,9 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from nclib.cli import data, health, measure, reproduce, runs, train
+from nclib.cli import certify, data, health, measure, reproduce, runs, train
 from nclib.cli.output import say_error
-from nclib.system import plugins
 
 
 class _Group(TyperGroup):
@@ -57,5 +56,4 @@ app.add_typer(runs.runs_app, name="runs")
 app.add_typer(data.data_app, name="data")
 for command in (reproduce.reproduce, reproduce.report, train.train, measure.measure, health.verify):
     app.command()(command)
-for name, point in plugins.added("commands").items():
-    app.command(name)(point.load())
+app.command("certify")(certify.certify_statements)

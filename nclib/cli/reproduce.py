@@ -51,7 +51,7 @@ def report(
 ) -> None:
     """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html."""
     from nclib.engine.profiles import get_profile
-    from nclib.system import plugins
+    from nclib.site.build import build
 
     get_profile(profile)
-    plugins.added("sites")["site"].load()(profile, force)
+    build(profile, force)

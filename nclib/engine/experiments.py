@@ -1,4 +1,4 @@
-"""What installed packages add: the runs that each notebook is made from, see `nclib.system.plugins`."""
+"""The runs that each notebook is made from, as the papers define them."""
 
 import functools
 from collections.abc import Callable
@@ -7,22 +7,27 @@ from typing import Any
 
 from nclib.config import ConfigError, StoredConfig, one_of
 from nclib.engine.profiles import Profile, get_profile, override
-from nclib.system import plugins
 
-MAIN_PAPER = "neural_collapse"
+PAPERS = ("neural_collapse", "kernel_equivalence", "separation_bias")
+"""Each is a package ``nclib.papers.<name>`` with a module ``experiments``, the main paper first."""
+
+MAIN_PAPER = PAPERS[0]
 """The folder that a bare notebook name refers to."""
 
 
 @functools.cache
 def known() -> dict[str, Callable[[Profile], list[StoredConfig]]]:
-    """From "paper/notebook" to the function that makes its configurations, of all papers that are installed."""
-    return {name: maker for paper in plugins.added("experiments").values() for name, maker in paper.load().items()}
+    """From "paper/notebook" to the function that makes its configurations, of all papers."""
+    makers = {}
+    for paper in PAPERS:
+        makers |= import_module(f"nclib.papers.{paper}.experiments").EXPERIMENTS
+    return makers
 
 
 def told(name: str) -> list[Any]:
     """What the papers list under a name beside their experiments, such as ``PARTS``, the main paper first."""
-    papers = sorted(plugins.added("experiments").values(), key=lambda paper: paper.name != MAIN_PAPER)
-    return [one for paper in papers for one in getattr(import_module(paper.module), name, ())]
+    modules = [import_module(f"nclib.papers.{paper}.experiments") for paper in PAPERS]
+    return [one for module in modules for one in getattr(module, name, ())]
 
 
 def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[StoredConfig]:
@@ -45,8 +50,7 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
 
     Examples
     --------
-    >>> import companion
-    >>> configs = companion.experiment("fig3", "smoke")
+    >>> configs = experiment("fig3", "smoke")
     >>> sorted({config.model.kind for config in configs})
     ['deq', 'explicit']
     """

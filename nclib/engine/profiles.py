@@ -58,7 +58,7 @@ class Profile:
     shallow_readout: int = 100
     shallow_lr: float = 1.0
     inputs: str = "pixels"
-    cell: str = "nclib.papers.neural_collapse.example_cell:ExampleCell"  # part of run ids; `nclib.moved` finds it
+    cell: str = "nclib.papers.neural_collapse.example_cell:ExampleCell"  # part of run ids
 
 
 def _read(file: Path) -> dict[str, Profile]:

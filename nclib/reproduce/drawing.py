@@ -167,7 +167,7 @@ def made_from(task: Task, profile: str, code: str) -> str:
 
 def code() -> str:
     """Digest of nclib, of the packages that add to it, and of the papers' numbers."""
-    files = [file for package in ("nclib", *provenance.packages()) for file in provenance.folder(package).rglob("*.py")]
+    files = [file for file in provenance.folder("nclib").rglob("*.py")]
     return provenance.digest([*sorted(files), *sorted(paths.published().glob("**/*.csv"))])
 
 

@@ -19,9 +19,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from nclib.engine.experiments import PAPERS
 from nclib.publish import artefacts
 from nclib.publish.notebooks import executed, images, source
-from nclib.system import paths, plugins, processes, provenance
+from nclib.system import paths, processes, provenance
 from nclib.system.files import sha256, write_atomic
 from nclib.system.terminal import short
 
@@ -49,8 +50,8 @@ def execute(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, di
     What went wrong, and the digest of each file that it left behind, by name relative to the profile's folder.
     """
     if sys.platform == "linux":
-        points = [*plugins.added("experiments").values(), *plugins.added("kinds").values()]
-        _context.set_forkserver_preload([*_LOADED, *(point.module for point in points)])
+        papers = [f"nclib.papers.{paper}.experiments" for paper in PAPERS]
+        _context.set_forkserver_preload([*_LOADED, *papers])
     receiver, sender = _context.Pipe(duplex=False)
     child = _context.Process(target=_be_notebook, args=(sender, dict(os.environ), name, dict(values), profile))
     child.start()
@@ -195,6 +196,6 @@ def _links() -> tempfile.TemporaryDirectory[str]:
     """A folder with links to the packages, as long as this process lives. With the clone itself on the path, a file in
     it that is named like a module of Python would be taken for that."""
     folder = tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True)
-    for package in ("nclib", *provenance.packages()):
+    for package in ("nclib",):
         Path(folder.name, package).symlink_to(provenance.folder(package))
     return folder

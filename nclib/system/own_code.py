@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from nclib.system import STARTED, plugins
+from nclib.system import STARTED
 from nclib.system.files import sha256
 
 _once: dict[Path, str] = {}
@@ -208,7 +208,7 @@ def _take_out() -> dict[str, ModuleType]:
 
 
 def _ours() -> set[str]:
-    return {"nclib", *plugins.packages("nclib-deq")}
+    return {"nclib"}
 
 
 def is_own(module: Any) -> bool:
@@ -247,8 +247,7 @@ def _is_python(module: str, top: Path) -> bool:
 
 def _now(module: str) -> str:
     """Where a module is today that a stored run names by an earlier place; the run's identity keeps that."""
-    moved = plugins.added("moved")
-    return moved[module].value if module in moved else module
+    return module
 
 
 def search_here() -> None:

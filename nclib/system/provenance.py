@@ -18,7 +18,6 @@ from typing import Any
 
 import nclib
 from nclib.system.files import sha256
-from nclib.system.plugins import packages as packages
 
 _FOLDER = Path(__file__).resolve().parent
 _DISTRIBUTIONS = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "pydantic")

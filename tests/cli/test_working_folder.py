@@ -37,7 +37,7 @@ def folder(tmp_path):
     """A clone's folder, in which every name of the standard library is taken by a file that notes when it is run."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    for package in ("nclib", "companion"):
+    for package in ("nclib",):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("notebooks", "docs", "results/reference", "data", "pyproject.toml"):
         (folder / name).parent.mkdir(exist_ok=True)

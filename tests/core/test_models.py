@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from companion.separation_bias.regression import RegressorConfig
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
+from nclib.papers.separation_bias.regression import RegressorConfig
 from nclib.solver import FixedPointIteration
 
 pytestmark = pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training

@@ -4,9 +4,9 @@ import pytest
 import torch
 from scipy import stats
 
-from companion.course.answers import EXERCISES
-from companion.course.exercises import check_exercise
 from nclib import comparison, metrics
+from nclib.course.answers import EXERCISES
+from nclib.course.exercises import check_exercise
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from companion.course.exercises import EXERCISES, check_exercise
+from nclib.course.exercises import EXERCISES, check_exercise
 
 UNCLIPPED = [
     ("01/steps", lambda rho, start, tol: np.floor(np.log(tol / start) / np.log(rho)), "You rounded down"),

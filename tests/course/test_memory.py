@@ -2,7 +2,7 @@
 
 import torch
 
-from companion.course.memory import saved_bytes
+from nclib.course.memory import saved_bytes
 from nclib.deq import DEQ, Implicit, Reversible, Unrolled
 from nclib.solver import FixedPointIteration
 

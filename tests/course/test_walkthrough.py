@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import nclib
-from companion import course
-from companion.course.exercises import EXERCISES, check_exercise
+from nclib import course
+from nclib.course.exercises import EXERCISES, check_exercise
 from nclib.publish import notebooks
 from nclib.system import paths
 

@@ -10,8 +10,11 @@ from nclib.config import RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import ReferenceStore
+from nclib.papers.kernel_equivalence.networks import ShallowConfig
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
+from nclib.papers.separation_bias.regression import RegressionConfig
+from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.publish import captions
-from nclib.system import plugins
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 STORE = ReferenceStore(ROOT)
@@ -25,8 +28,9 @@ def test_there_are_some_and_they_stay_small():
 @pytest.mark.parametrize("run", STORE.ids())
 def test_a_reference_run_is_named_by_its_configuration(run):
     stored = STORE.open(run)
-    kinds = plugins.added("kinds")
-    config = (kinds[stored.config["kind"]].load() if stored.config["kind"] in kinds else RunConfig)(**stored.config)
+    kind = {"classifier": RunConfig, "grad_cam": CamConfig, "regression": RegressionConfig, "shallow": ShallowConfig}
+    kind["solver_probe"] = SolverSweepConfig
+    config = kind[stored.config["kind"]](**stored.config)
     assert run_id(config) == run
     assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
     if config.kind == "classifier":

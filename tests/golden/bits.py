@@ -33,11 +33,11 @@ differ in them."""
 
 def configs() -> dict[str, Any]:
     """The trainings, by what each is there for."""
-    from companion.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
-    from companion.neural_collapse.solver_sweep import SolverSweepConfig
-    from companion.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
-    from companion.separation_bias.saliency import CamConfig
     from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+    from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
+    from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
+    from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
+    from nclib.papers.separation_bias.saliency import CamConfig
 
     sizes = {"n_max": 20, "test_per_class": 10}
     step = DataConfig(dataset="digits", imbalance="step", num_majority=3, ratio=10.0, **sizes)

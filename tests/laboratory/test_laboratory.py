@@ -7,10 +7,9 @@ import pytest
 import torch
 
 import nclib as nc
-from companion import laboratory
-from companion.laboratory import compute, panels
-from nclib import training
+from nclib import laboratory, training
 from nclib.engine.store import default_store
+from nclib.laboratory import compute, panels
 from nclib.models import build_solver
 from nclib.solver import fixed_point
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from companion import certify
-from companion.exact import identity
 from nclib.cli import app
+from nclib.papers import certify
+from nclib.papers.exact import identity
 
 PAPERS = Path(certify.__file__).parent
 CERTIFICATES = [PAPERS / f"{module.replace('.', '/')}.py" for module in certify._MODULES]
@@ -62,7 +62,7 @@ def test_each_certificate_can_fail_by_each_of_its_numbers(name, claimed):
 
 @pytest.mark.parametrize("matrix", ["W", "W_DEQ", "H0"])
 def test_a_matrix_longer_than_its_partner_has_no_certificate(matrix):
-    from companion.neural_collapse import inputs_bounded  # here: the order of imports is that of the certificates
+    from nclib.papers.neural_collapse import inputs_bounded  # here: the order of imports is that of the certificates
 
     unit = identity(2)
     own = {name: F(11, 10) * unit if name == matrix else unit for name in ("W", "W_DEQ", "H0")}
@@ -89,8 +89,8 @@ def test_second_derivations_share_no_code_with_the_first():
     tree = ast.parse((PAPERS / "neural_collapse/second.py").read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     ours = {(node.module, alias.name) for node in imports if isinstance(node, ast.ImportFrom)
-            for alias in node.names if (node.module or "").startswith("companion")}  # fmt: skip
-    assert ours == {("companion.certify", "also")}
+            for alias in node.names if (node.module or "").startswith("nclib")}  # fmt: skip
+    assert ours == {("nclib.papers.certify", "also")}
 
 
 def test_no_floating_point_number_in_a_certificate():
@@ -145,6 +145,6 @@ def test_an_unknown_id_names_the_nearest():
 def test_only_the_standard_library_is_needed():
     blocked = ("torch", "numpy", "pandas", "scipy", "pydantic", "typer", "sympy")
     code = f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n"  # an import of None fails
-    code += "from companion import certify\nassert all(result.ok for result in certify.certify())"
+    code += "from nclib.papers import certify\nassert all(result.ok for result in certify.certify())"
     done = subprocess.run([sys.executable, "-c", code], cwd=PAPERS.parent, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

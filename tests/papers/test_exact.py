@@ -6,7 +6,7 @@ from fractions import Fraction as F
 
 import pytest
 
-from companion import exact
+from nclib.papers import exact
 
 CASES = [(exact.exp, "exp"), (exact.log, "ln"), (exact.sqrt, "sqrt")]
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from tidy import rows, stack, trained
 
-from companion.neural_collapse import accuracy_tables, scorecard
+from nclib.papers.neural_collapse import accuracy_tables, scorecard
 from nclib.publish.artefacts import save_table
 
 

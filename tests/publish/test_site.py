@@ -9,7 +9,7 @@ import pytest
 from executed import cell, fill, fill_larger, needs_sphinx, write_notebook
 from links import Links
 
-from companion.site import build, sources
+from nclib.site import build, sources
 
 NAMES = ["neural_collapse/fig3", "neural_collapse/fig4"]
 HOSTILE = "<svg/onload=alert(1)>"

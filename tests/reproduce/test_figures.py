@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 from reproduction import link_picture, write_notebook
 
-from companion import figures
+from nclib.papers import figures
 from nclib.reproduce.drawing import Row
 from nclib.reproduce.reproduce import Summary
 from nclib.system import paths

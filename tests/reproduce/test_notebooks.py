@@ -11,10 +11,9 @@ from certified import uncertified
 from colours import confusable
 from marks import slow
 
-import companion
 import nclib
-from companion.separation_bias.experiments import NOTEBOOKS
 from nclib.engine import experiments, profiles
+from nclib.papers.separation_bias.experiments import NOTEBOOKS
 from nclib.publish import notebooks, plotting
 from nclib.publish.plotting import display
 from nclib.reproduce.parameters import parameters
@@ -134,7 +133,7 @@ def test_runs_in_smoke_size(name, shared, monkeypatch):
     smoke = paths.results("smoke")
     monkeypatch.chdir(paths.notebooks())
     if name == "neural_collapse/collapse":  # it draws what others have trained
-        rows = nclib.ensure_runs(companion.experiment("neural_collapse/equilibrium_or_cell", "smoke"))
+        rows = nclib.ensure_runs(nclib.experiment("neural_collapse/equilibrium_or_cell", "smoke"))
         earlier = (rows["model"] == "explicit") & (rows["metric"] == "feature_norm")  # which did not log it
         monkeypatch.setattr(nclib, "ensure_runs", lambda *_, **__: rows[~earlier])
     shown = []

@@ -9,9 +9,9 @@ import torch
 from marks import slow
 from scipy import linalg
 
-from companion import kernel_equivalence as ke
-from companion.kernel_equivalence.activations import ACTIVATIONS, Activation, HardTanh, LeakyReLU, activation
-from companion.kernel_equivalence.exact import _Pairs, explicit_kernels, implicit_ck, implicit_kernels
+from nclib.papers import kernel_equivalence as ke
+from nclib.papers.kernel_equivalence.activations import ACTIVATIONS, Activation, HardTanh, LeakyReLU, activation
+from nclib.papers.kernel_equivalence.exact import _Pairs, explicit_kernels, implicit_ck, implicit_kernels
 
 NAMES = list(ACTIVATIONS)
 FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)''; α_1 … α_4, γ²; β_1, β_2, β_3, κ² at τ_0 = 1, σ_a² = 0.2

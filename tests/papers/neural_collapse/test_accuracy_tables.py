@@ -7,8 +7,8 @@ from tidy import rows as _rows
 from tidy import stack as _stack
 from tidy import trained
 
-from companion.neural_collapse import accuracy_tables
 from nclib.comparison import interval
+from nclib.papers.neural_collapse import accuracy_tables
 
 
 def test_printed_numbers_are_the_papers():

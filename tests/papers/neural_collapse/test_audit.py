@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import accuracy_tables, audit
+from nclib.papers.neural_collapse import accuracy_tables, audit
 
 PRINTED = accuracy_tables.published()
 

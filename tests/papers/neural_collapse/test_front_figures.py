@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import front_figures
+from nclib.papers.neural_collapse import front_figures
 from nclib.system import paths
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from companion.neural_collapse import layer_peeled as lp
+from nclib.papers.neural_collapse import layer_peeled as lp
 
 SETTINGS = [(10, 3), (10, 5), (10, 7), (100, 30), (100, 50), (100, 70)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from marks import slow
 
-from companion.neural_collapse import peeled_maps as maps
+from nclib.papers.neural_collapse import peeled_maps as maps
 
 MAPS = ("none", "explicit", "residual", "deq0", "deq1")
 

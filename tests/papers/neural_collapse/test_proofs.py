@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from certified import uncertified
 
-from companion.neural_collapse import proofs
+from nclib.papers.neural_collapse import proofs
 from nclib.system import paths
 
 

@@ -5,8 +5,8 @@ import itertools
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import protocol
 from nclib.engine import experiments
+from nclib.papers.neural_collapse import protocol
 
 PLANNED = experiments.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992")
 NAME = "folder:cifar10-jpeg"

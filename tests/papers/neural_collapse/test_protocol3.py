@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import protocol3, replication
 from nclib.comparison import interval
 from nclib.config import run_id
+from nclib.papers.neural_collapse import protocol3, replication
 
 JPEG = "folder:cifar10-jpeg@ef1101d4a992"
 CIFAR100 = "cifar100"

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion.neural_collapse import replicated, replication
 from nclib.comparison import Interval
 from nclib.config import run_id
 from nclib.engine import experiments
+from nclib.papers.neural_collapse import replicated, replication
 from nclib.system import paths
 
 SPREAD = {"nc2_etf_distance": 0.036, "nc3_self_duality": 0.012}

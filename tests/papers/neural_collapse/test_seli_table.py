@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from companion.neural_collapse import front_figures, seli
 from nclib.engine.reference import reference_store
+from nclib.papers.neural_collapse import front_figures, seli
 from nclib.system import paths
 
 NETWORKS = ("ResNet-18", "DEQ")

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from companion.neural_collapse import network_costs, solver_sweep
-from companion.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
 from nclib import comparison, metrics, training
 from nclib.config import ModelConfig, RunConfig, run_id
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
+from nclib.papers.neural_collapse import network_costs, solver_sweep
+from nclib.papers.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
 from nclib.system import words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}

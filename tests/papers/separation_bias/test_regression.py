@@ -6,15 +6,15 @@ import pytest
 import torch
 from marks import slow
 
-from companion import experiment
-from companion import separation_bias as sb
-from companion.separation_bias import claims, regression
-from companion.separation_bias.claims import LEDGER
-from companion.separation_bias.constructions import steep_target, tent_map
-from companion.separation_bias.experiments import NOTEBOOKS, STEEP_DIMENSIONS
-from companion.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.config import run_id
 from nclib.engine import runs
+from nclib.papers import experiment
+from nclib.papers import separation_bias as sb
+from nclib.papers.separation_bias import claims, regression
+from nclib.papers.separation_bias.claims import LEDGER
+from nclib.papers.separation_bias.constructions import steep_target, tent_map
+from nclib.papers.separation_bias.experiments import NOTEBOOKS, STEEP_DIMENSIONS
+from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)

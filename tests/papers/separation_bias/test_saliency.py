@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from companion.separation_bias import saliency
-from companion.separation_bias.saliency import CamConfig
 from nclib import data
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.deq import BackwardNotConverged
 from nclib.engine import runs
 from nclib.engine.reference import load_run
+from nclib.papers.separation_bias import saliency
+from nclib.papers.separation_bias.saliency import CamConfig
 
 
 def _base(kind, dataset="digit_scenes"):

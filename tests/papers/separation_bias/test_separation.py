@@ -8,11 +8,11 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from companion.separation_bias import constructions as built
-from companion.separation_bias import diagonal
-from companion.separation_bias.saliency import cam_spread, grad_cam
 from nclib.config import ModelConfig
 from nclib.models import build_model
+from nclib.papers.separation_bias import constructions as built
+from nclib.papers.separation_bias import diagonal
+from nclib.papers.separation_bias.saliency import cam_spread, grad_cam
 
 # ---- linear regions
 

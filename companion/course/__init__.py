@@ -1,6 +1,0 @@
-"""The walkthrough: its exercises, their checks and the answers that are wrong."""
-
-from companion.course.exercises import check_exercise
-from companion.course.memory import saved_bytes
-
-__all__ = ["check_exercise", "saved_bytes"]

@@ -1,0 +1,453 @@
+"""Protocol 3: is it the equilibrium or its block, does CIFAR-100 agree, is it only later?
+
+The rules are those of docs/protocol-3.md, which was committed with this code before the first run.
+
+    python -m nclib.papers.neural_collapse.protocol3 EXPERIMENT IMAGES
+
+trains what an experiment lacks, in the order of the page, and exports each finished run to
+results/sealed/. Two such processes take turns. recipes/protocol-3.sh sets everything up.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import filelock
+import numpy as np
+import pandas as pd
+
+from nclib.comparison import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
+from nclib.config import RunConfig, run_id
+from nclib.data import resolve_dataset
+from nclib.engine.builders import classifiers, data_config, model_config
+from nclib.engine.outline import outline
+from nclib.engine.profiles import get_profile, override
+from nclib.engine.reference import ReferenceStore
+from nclib.engine.runs import train_missing
+from nclib.engine.store import default_store
+from nclib.papers.neural_collapse.experiments import step_imbalanced
+from nclib.papers.neural_collapse.replication import PRIMARY, RATIO, TENTHS, joint
+from nclib.system import paths
+from nclib.system.files import json_bytes, write_atomic
+from nclib.system.provenance import processor_kinds
+
+NC2, NC3 = PRIMARY
+TRACE_RATIO = "nc1_trace_ratio"
+DIVERGED = 0.5
+"""Training accuracy at the last epoch below which a run counts as diverged."""
+
+# --- the runs -------------------------------------------------------------------------------------
+
+
+def block_runs(seed: int, images: str, models: Sequence[str] = ("explicit_matched",)) -> list[RunConfig]:
+    """E1: the DEQ's block applied once, three settings at R = 100, as protocol 2 trained the others."""
+    profile = override(get_profile("full"), dataset=images)
+    networks = [model_config(profile, kind) for kind in models]
+    runs = []
+    for tenths in TENTHS:
+        runs += classifiers(profile, step_imbalanced(profile, tenths, RATIO), networks)
+    return _with_seed(runs, seed)
+
+
+def hundred_runs(seed: int, images: str, ratio: float | None, lr: float = 0.1) -> list[RunConfig]:
+    """E2: both networks on CIFAR-100, K_A = 50 at this R, or balanced where it is None; float32."""
+    profile = override(get_profile("full"), hundred_dataset=images, precision="float32", lr=lr)
+    if ratio is None:
+        return _with_seed(classifiers(profile, data_config(profile, hundred=True)), seed)
+    return _with_seed(classifiers(profile, step_imbalanced(profile, 5, ratio, hundred=True)), seed)
+
+
+def longer_runs(seed: int, images: str) -> list[RunConfig]:
+    """E3: ResNet-18, the DEQ's block applied once, and the DEQ; K_A = 5, R = 100, 120 epochs; float32."""
+    profile = override(get_profile("full"), dataset=images, precision="float32", epochs=120)
+    kinds = ("explicit", "explicit_matched", "deq")
+    networks = [model_config(profile, kind) for kind in kinds]
+    return _with_seed(classifiers(profile, step_imbalanced(profile, 5, RATIO), networks), seed)
+
+
+def bridge_runs(images: str) -> list[RunConfig]:
+    """The DEQs of K_A = 3 and seeds 10 to 12 of protocol 2, to be trained again on another processor."""
+    return [block_runs(seed, images, ["deq"])[0] for seed in (10, 11, 12)]
+
+
+def _with_seed(runs: Iterable[RunConfig], seed: int) -> list[RunConfig]:
+    return [run.replace(seed=seed) for run in runs if run.seed == 0]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is trained for one experiment.
+
+    Parameters
+    ----------
+    collection : folder of its runs in results/sealed/, and in results/reference/ after its analysis
+    seeds : in their order
+    runs : seed, images and learning rate → the runs of that seed
+    replaced : the same for a seed that replaces one with a diverged run; None: no seed is replaced
+    """
+
+    collection: str
+    seeds: tuple[int, ...]
+    runs: Callable[[int, str, float], list[RunConfig]]
+    replaced: Callable[[int, str, float], list[RunConfig]] | None = None
+
+    def spare_seeds(self) -> range:
+        """Seeds that replace, one by one, those with a diverged run."""
+        first = self.seeds[-1] + 1
+        return range(first, first + 10) if self.replaced else range(0)
+
+
+ALL_THREE = ("explicit", "explicit_matched", "deq")
+
+
+def _imbalanced_hundred(seed: int, images: str, lr: float) -> list[RunConfig]:
+    return hundred_runs(seed, images, 100.0, lr) + hundred_runs(seed, images, 10.0, lr)
+
+
+EXPERIMENTS = {
+    "E1": Experiment(
+        "protocol-3-block",
+        (10, 11, 12, 13, 14),
+        lambda seed, images, lr: block_runs(seed, images),
+        lambda seed, images, lr: block_runs(seed, images, ALL_THREE),
+    ),
+    "E1-bridge": Experiment(
+        "protocol-3-bridge", (10, 11, 12), lambda seed, images, lr: [block_runs(seed, images, ["deq"])[0]]
+    ),
+    "E2-pilot": Experiment("protocol-3-pilot", (90,), lambda seed, images, lr: hundred_runs(seed, images, 100.0, lr)),
+    "E2": Experiment("protocol-3-cifar100", (30, 31, 32), _imbalanced_hundred, _imbalanced_hundred),
+    "E2-balanced": Experiment(
+        "protocol-3-cifar100", (30, 31, 32), lambda seed, images, lr: hundred_runs(seed, images, None, lr)
+    ),
+    "E3": Experiment(
+        "protocol-3-longer",
+        (20, 21, 22),
+        lambda seed, images, lr: longer_runs(seed, images),
+        lambda seed, images, lr: longer_runs(seed, images),
+    ),
+}
+
+
+def sealed() -> ReferenceStore:
+    """Where finished runs are kept until their analysis: results/sealed/."""
+    return ReferenceStore(paths.results() / "sealed")
+
+
+def go_on(name: str, images: str, lr: float = 0.1) -> None:
+    """Train what an experiment lacks, seeds outermost, and export each run once it is finished.
+
+    Several processes may do so at once: each takes the first run that no other one holds.
+    """
+    experiment = EXPERIMENTS[name]
+    claims = paths.results() / "claims"
+    claims.mkdir(parents=True, exist_ok=True)
+    while True:
+        claimed = _claim(_waiting(experiment, images, lr), claims)
+        if claimed is None:
+            return
+        config, lock = claimed
+        with lock:
+            _train(config, experiment)
+
+
+def _waiting(experiment: Experiment, images: str, lr: float) -> list[RunConfig]:
+    """The runs that are neither exported nor diverged, of the wanted seeds; of no seed that a diverged run ended."""
+    store = sealed()
+    there, bad = set(store.ids()), diverged_runs(experiment.collection)
+    waiting: list[RunConfig] = []
+    wanted = len(experiment.seeds)
+    for seed in (*experiment.seeds, *experiment.spare_seeds()):
+        if wanted == 0:
+            break
+        original = seed in experiment.seeds or experiment.replaced is None
+        runs = (experiment.runs if original else experiment.replaced)(seed, images, lr)
+        if not bad.isdisjoint(map(run_id, runs)):
+            continue
+        wanted -= 1
+        waiting += [run for run in runs if run_id(run) not in there]
+    return waiting
+
+
+def _claim(waiting: Sequence[RunConfig], folder: Any) -> tuple[RunConfig, filelock.FileLock] | None:
+    for config in waiting:
+        lock = filelock.FileLock(folder / f"{run_id(config)}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            continue
+        if run_id(config) not in sealed().ids():
+            return config, lock
+        lock.release()
+    return None
+
+
+def _train(config: RunConfig, experiment: Experiment) -> None:
+    run = run_id(config)
+    print(f"{time.strftime('%d %B %H:%M:%S', time.gmtime())} {run}", flush=True)
+    failures = train_missing([config]).get(run, "")
+    folder = sealed().root / experiment.collection
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(paths.results() / "claims" / "export.lock"):
+        if not failures:
+            found = default_store().open(run)
+            name = config.data.dataset
+            sealed().add(experiment.collection, [found], {name: outline(name)._asdict()})
+            if has_diverged(found.history):
+                _note_diverged(folder, run, "training accuracy below 50 %")
+        elif "diverged" in failures.lower():
+            _note_diverged(folder, run, failures)
+        else:
+            raise SystemExit(failures)
+
+
+def diverged_runs(collection: str) -> set[str]:
+    """Ids of the runs of a collection that diverged, as `go_on` noted them."""
+    listing = sealed().root / collection / "diverged.json"
+    return set(json.loads(listing.read_text("utf-8"))) if listing.exists() else set()
+
+
+def _note_diverged(folder: Any, run: str, why: str) -> None:
+    listing = folder / "diverged.json"
+    known = json.loads(listing.read_text("utf-8")) if listing.exists() else {}
+    write_atomic(listing, json_bytes({**known, run: why}))
+
+
+def has_diverged(history: pd.DataFrame) -> bool:
+    """Whether a finished run's loss was not finite, or its training accuracy ended below 50 %."""
+    losses = history[(history["split"] == "steps") & (history["metric"] == "loss")]["value"]
+    train = history[(history["split"] == "train") & (history["metric"] == "accuracy_train_prior")]
+    final = train.sort_values("epoch")["value"].iloc[-1]
+    return bool(not np.isfinite(losses).all() or final < DIVERGED)
+
+
+# --- the analyses ---------------------------------------------------------------------------------
+
+
+class TooEarly(ValueError):
+    """An experiment is not complete, and the page does not say yet why it ends here."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the analysis of an experiment found.
+
+    Parameters
+    ----------
+    word : the joint verdict of both primary metrics; "described" with fewer than three seeds
+    seeds : those that entered
+    tests : a row for each test: what, mean, low, high (95 % interval over seeds), seeds, verdict
+    estimates : the same columns without a verdict
+    pairs : for E1 a row for each pair: setting, seed, log ratios, processors of both runs
+    """
+
+    word: str
+    seeds: tuple[int, ...]
+    tests: pd.DataFrame
+    estimates: pd.DataFrame
+    pairs: pd.DataFrame | None = None
+
+
+def complete_seeds(frame: pd.DataFrame, cells: Sequence[tuple[float, float, str]]) -> tuple[int, ...]:
+    """The seeds that have a run of every cell (K_A, R, model), none of it diverged."""
+    runs = frame.drop_duplicates("run_id")
+    keys = zip(runs["K_A"].fillna(0), runs["R"].fillna(0), runs["model"], strict=True)
+    runs = runs.assign(cell=[(float(k_a), float(r), model) for k_a, r, model in keys])
+    bad = {run for run, rows in frame.groupby("run_id") if has_diverged(rows)}
+    seeds = []
+    for seed, rows in runs.groupby("seed"):
+        mine = rows[rows["cell"].isin(cells)]
+        if set(mine["cell"]) == set(cells) and bad.isdisjoint(mine["run_id"]):
+            seeds.append(int(seed))
+    return tuple(seeds)
+
+
+def check_precision(records: Mapping[str, Any]) -> None:
+    """Raises ValueError where runs that are compared were not all made in one precision.
+
+    Parameters
+    ----------
+    records : run id → its config and provenance
+    """
+    found = {record["config"]["train"]["precision"] for record in records.values()}
+    if len(found) > 1:
+        raise ValueError(f"runs in {' and in '.join(sorted(found))} cannot be compared; leave out one kind")
+
+
+def _entering(
+    frame: pd.DataFrame, cells: Sequence[tuple[float, float, str]], planned: int, reason: str
+) -> tuple[pd.DataFrame, tuple[int, ...]]:
+    seeds = complete_seeds(frame, cells)[:planned]
+    if len(seeds) < planned and not reason.strip():
+        raise TooEarly(
+            f"{len(seeds)} of {planned} seeds are complete; before that the analysis needs the line on "
+            "docs/protocol-3.md that says why no more can be run"
+        )
+    if not seeds:
+        raise TooEarly("no seed is complete")
+    wanted = {(k_a, r) for k_a, r, _ in cells}
+    settings = zip(frame["K_A"].fillna(0), frame["R"].fillna(0), strict=True)
+    here = pd.Series([(float(k_a), float(r)) in wanted for k_a, r in settings], index=frame.index)
+    return frame[frame["seed"].isin(seeds) & here], seeds
+
+
+def _word(found: Sequence[Interval]) -> str:
+    return "described" if found[0].n < MIN_SEEDS else joint(found)
+
+
+def _row(what: str, found: Interval, word: str = "") -> dict[str, Any]:
+    low, high = found.ends()
+    return {"what": what, "mean": found.mean, "low": low, "high": high, "seeds": found.n, "verdict": word}
+
+
+def _estimate(frame: pd.DataFrame, metric: str, against: str, what: str, arm: str = "deq", split: str = "train"):
+    """An estimate of one metric: of the log ratio, for accuracies of the difference in percentage points."""
+    logs = not metric.startswith("accuracy")
+    return _row(f"{what}: {metric}", pairs(frame, metric, split, arm=arm, against=against, relative=logs).interval)
+
+
+def _primary(frame: pd.DataFrame, against: str) -> tuple[list[Interval], list[dict[str, Any]]]:
+    found, rows = [], []
+    for metric in PRIMARY:
+        compared = pairs(frame, metric, relative=True, against=against)
+        found.append(compared.interval)
+        alone = compared.verdict("reduced", "lower", phase="described").word
+        rows.append(_row(metric, compared.interval, alone))
+    return found, rows
+
+
+def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
+    """E1: the DEQ against its own block applied once.
+
+    Parameters
+    ----------
+    frame : tidy frame of the matched runs, and of protocol 2's runs of both networks
+    records : run id → its config and provenance
+    reason : why no more seeds can be run, as committed on the page
+    """
+    check_precision(records)
+    cells = [(float(k_a), RATIO, model) for k_a in TENTHS for model in ALL_THREE]
+    frame, seeds = _entering(frame, cells, len(EXPERIMENTS["E1"].seeds), reason)
+    primary, tests = _primary(frame, "explicit_matched")
+    estimates = []
+    for metric in PRIMARY:
+        what = "the block applied once against ResNet-18"
+        estimates.append(_estimate(frame, metric, "explicit", what, arm="explicit_matched"))
+    for metric in ("paper_eq13_uncentred", "paper_eq14_uncentred", TRACE_RATIO):
+        estimates.append(_estimate(frame, metric, "explicit_matched", "DEQ against the block applied once"))
+    what = "DEQ against the block applied once"
+    estimates.append(_estimate(frame, "accuracy_balanced", "explicit_matched", what, split="test"))
+    for metric in PRIMARY:
+        block = pairs(frame, metric, relative=True, against="explicit_matched").interval.mean
+        whole = pairs(frame, metric, relative=True).interval.mean
+        share = Interval(block / whole, float("nan"), len(seeds))
+        estimates.append(_row(f"share of the difference from ResNet-18 that remains: {metric}", share))
+    paired = processor_pairs(frame, records)
+    for kind, rows in paired[paired["one kind"]].groupby("deq kind"):
+        for metric in PRIMARY:
+            by_seed = rows.groupby("seed")[metric].mean()
+            estimates.append(_row(f"pairs on {kind} alone: {metric}", interval(by_seed)))
+    return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates), paired)
+
+
+def processor_pairs(frame: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """A row for each pair of a DEQ and its block applied once: setting, seed, log ratios of both primary metrics, the
+    processors of both runs, and whether they are of one known kind."""
+    merged = None
+    for metric in PRIMARY:
+        table = pairs(frame, metric, relative=True, against="explicit_matched").table
+        table = table[[*SETTING, "seed", "difference"]].rename(columns={"difference": metric})
+        merged = table if merged is None else merged.merge(table, on=[*SETTING, "seed"])
+    runs = frame.drop_duplicates("run_id").set_index(["K_A", "seed", "model"])["run_id"]
+    rows = []
+    for row in merged.to_dict("records"):
+        kinds = {}
+        for model in ("deq", "explicit_matched"):
+            record = records[runs[row["K_A"], row["seed"], model]]
+            kinds[model] = " and ".join(sorted(processor_kinds(record["provenance"])))
+        same = kinds["deq"] == kinds["explicit_matched"]
+        known = "unknown" not in kinds["deq"] and " and " not in kinds["deq"]
+        rows.append({**row, **{f"{model} kind": kind for model, kind in kinds.items()}, "one kind": same and known})
+    return pd.DataFrame(rows)
+
+
+def bridge(again: pd.DataFrame, tracked: pd.DataFrame) -> pd.DataFrame:
+    """How far a run moves on another processor: log of the value there over the tracked one, at the last epoch.
+
+    Parameters
+    ----------
+    again, tracked : histories of the same runs, with columns run_id, epoch, split, metric and value
+    """
+    rows = []
+    for run, mine in again.groupby("run_id"):
+        other = tracked[tracked["run_id"] == run]
+        row = {"run_id": run}
+        for metric in (NC2, NC3, TRACE_RATIO):
+            row[metric] = float(np.log(_last(mine, metric) / _last(other, metric)))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _last(history: pd.DataFrame, metric: str) -> float:
+    rows = history[(history["metric"] == metric) & (history["split"] == "train")]
+    return float(rows.loc[rows["epoch"].idxmax(), "value"])
+
+
+def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
+    """E2: CIFAR-100, K_A = 50. Parameters as of `analyse_block`; the frame may hold balanced runs."""
+    check_precision(records)
+    both = ("explicit", "deq")
+    cells = [(50.0, ratio, model) for ratio in (100.0, 10.0) for model in both]
+    imbalanced, seeds = _entering(frame, cells, len(EXPERIMENTS["E2"].seeds), reason)
+    highest = imbalanced[imbalanced["R"] == 100.0]
+    primary, tests = _primary(highest, "explicit")
+    compared = pairs(imbalanced, "accuracy_balanced", "test", "last_epochs")
+    word = compared.verdict("reduced", "higher", phase="described").word
+    tests.append(_row("accuracy_balanced, last ten epochs, R = 100 and R = 10", compared.interval, word))
+    estimates = []
+    for metric in (TRACE_RATIO, "nc1_pinv"):
+        estimates.append(_estimate(highest, metric, "explicit", "R = 100"))
+    lower = imbalanced[imbalanced["R"] == 10.0]
+    for metric in (*PRIMARY, TRACE_RATIO, "nc1_pinv"):
+        estimates.append(_estimate(lower, metric, "explicit", "R = 10"))
+    balanced = frame[frame["K_A"].isna()]
+    if balanced["model"].nunique() == 2:
+        for metric in (*PRIMARY, TRACE_RATIO, "nc1_pinv"):
+            estimates.append(_estimate(balanced, metric, "explicit", "balanced"))
+        estimates.append(_estimate(balanced, "accuracy_balanced", "explicit", "balanced", split="test"))
+    return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates))
+
+
+def analyse_longer(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
+    """E3: 120 epochs, three networks. Parameters as of `analyse_block`."""
+    check_precision(records)
+    cells = [(5.0, RATIO, model) for model in ALL_THREE]
+    frame, seeds = _entering(frame, cells, len(EXPERIMENTS["E3"].seeds), reason)
+    primary, tests = _primary(frame, "explicit")
+    rises = rise_by_run(frame).pivot(index="seed", columns="model", values="rise")
+    turned = interval(rises["deq"] - rises["explicit"])
+    word = verdict(turned, "reduced", "lower", of_logs=True).word
+    tests.append(_row("rise of centred NC3 from its minimum to the end", turned, word))
+    estimates = []
+    for metric in PRIMARY:
+        what = "DEQ against the block applied once"
+        estimates.append(_estimate(frame, metric, "explicit_matched", what))
+    return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates))
+
+
+def rise_by_run(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run: model, seed and rise, the log of centred NC3 at the last epoch over its least value."""
+    rows = []
+    here = frame[(frame["metric"] == NC3) & (frame["split"] == "train")]
+    for (model, seed), run in here.groupby(["model", "seed"]):
+        values = run.sort_values("epoch")["value"]
+        rows.append({"model": model, "seed": seed, "rise": float(np.log(values.iloc[-1] / values.min()))})
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    name, images = sys.argv[1:3]
+    rate = float(sys.argv[3]) if len(sys.argv) > 3 else 0.1
+    go_on(name, resolve_dataset(images), rate)
