@@ -1,7 +1,7 @@
 """The public names of nclib and where each lives: what ``__init__.py`` imports on first use, and type checkers read."""
 
 from . import (
-    comparison as comparison,
+    compare as compare,
     config as config,
     data as data,
     deq as deq,
@@ -17,7 +17,7 @@ from . import (
     system as system,
     training as training,
 )
-from .comparison import interval as interval, pairs as pairs, verdict as verdict
+from .compare import interval as interval, pairs as pairs, verdict as verdict
 from .config import (
     ConfigError as ConfigError,
     DataConfig as DataConfig,

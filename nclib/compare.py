@@ -94,7 +94,7 @@ class Interval(NamedTuple):
 
     @property
     def side(self) -> str:
-        """"higher" or "lower" where the mean is significant, else ""."""
+        """ "higher" or "lower" where the mean is significant, else ""."""
         if not self.significant:
             return ""
         return "higher" if self.mean > 0 else "lower"
@@ -645,7 +645,8 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
         deviation = values.std(ddof=1) if len(values) > 1 else np.nan
         table.append((*run_values, run["epoch"].iloc[-1], values.mean(), deviation, len(values)))
     runs = pd.DataFrame(table, columns=[*RUN, "epoch", "value", "std", "n"])
-    return runs.astype({"value": float, "std": float, "K_A": "Float64", "R": "Float64"})
+    runs = runs.astype({"K_A": "Float64", "R": "Float64"})  # which turns pandas' own missing value into NaN below
+    return runs.astype({"K_A": float, "R": float, "value": float, "std": float})
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -810,9 +811,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     for metric, claim in claims.items():
         row = _row_of_one_setting(frame, metric, scale, split, "deq", "explicit", claim)
         rows.append((metric, *row, f"DEQ {claim}"))
-    return pd.DataFrame(
-        rows, columns=["metric", "deq", "explicit", *INTERVAL_COLUMNS, *VERDICT_COLUMNS, "printed"]
-    )
+    return pd.DataFrame(rows, columns=["metric", "deq", "explicit", *INTERVAL_COLUMNS, *VERDICT_COLUMNS, "printed"])
 
 
 def differences(
@@ -840,9 +839,7 @@ def differences(
     for metric, split in metrics.items():
         for model in against:
             rows.append((metric, model, *_row_of_one_setting(frame, metric, scale, split, arm, model)))
-    return pd.DataFrame(
-        rows, columns=["metric", "model", "arm_value", "value", *INTERVAL_COLUMNS, *VERDICT_COLUMNS]
-    )
+    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *INTERVAL_COLUMNS, *VERDICT_COLUMNS])
 
 
 def _row_of_one_setting(

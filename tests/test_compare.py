@@ -9,7 +9,7 @@ from scipy import stats
 from tidy import rows, stack, trained
 
 from nclib import compare
-from nclib.compare import Interval, NotMeasured, interval, pairs, verdict
+from nclib.compare import Interval, interval, pairs, verdict
 
 NAN = float("nan")
 SETTINGS = ((3, 100.0), (5, 100.0), (7, 100.0))
@@ -268,10 +268,7 @@ REFUSED = {
         lambda f: f[~is_deq(f, 2)],
         r"digits, K_A = 3.0, R = 100.0: deq has no run of seed 2 with nc1 .train.",
     ),
-    "a seed not measured": (
-        lambda f: f[(f["seed"] != 2) | (f["metric"] != "nc1")],
-        "has no run of seed 2 with nc1",
-    ),
+    "a seed not measured": (lambda f: f[(f["seed"] != 2) | (f["metric"] != "nc1")], "has no run of seed 2 with nc1"),
     "a setting of one network missing": (
         lambda f: f[~((f["model"] == "deq") & (f["K_A"] == 5))],
         "K_A = 5.0, R = 100.0: deq has no run of seed 0, 1, 2",
@@ -409,7 +406,12 @@ def test_ratios_are_pooled_over_settings_and_seeds():
 def test_pooled_table_has_the_claim_and_both_remarks():
     frame = of_values((0.9, 0.92, 0.94), "accuracy_balanced", "test", accuracy=0.9)
     (row,) = compare.pooled_table(pairs(frame, "accuracy_balanced", "test"), "reduced", "lower", "a note").itertuples()
-    assert (row.difference, row.verdict, row.remark, row.printed) == (pytest.approx(-8), "supported", "a note", "DEQ lower")
+    assert (row.difference, row.verdict, row.remark, row.printed) == (
+        pytest.approx(-8),
+        "supported",
+        "a note",
+        "DEQ lower",
+    )
     (none,) = compare.pooled_table(None, "reduced").itertuples()
     assert (none.verdict, none.remark, none.settings_found) == ("reported", "0 seeds", 0)
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import nclib as nc
-from nclib.comparison import by_run, pairs, percent, spread
+from nclib.compare import by_run, pairs, percent, spread
 from nclib.engine.reference import reference_store
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change

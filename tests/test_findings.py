@@ -18,7 +18,7 @@ from findings_of_sister_papers import COMPUTED, STORED
 from marks import slow
 
 import nclib as nc
-from nclib.comparison import Pairs, by_run, pairs
+from nclib.compare import Pairs, by_run, pairs
 from nclib.engine.reference import reference_store
 from nclib.papers.neural_collapse import replication, tolerance_effect, total_collapse_budget
 from nclib.publish import notebooks

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib.comparison import pairs
+from nclib import compare
+from nclib.compare import pairs
 from nclib.engine.reference import reference_store
 from nclib.papers import certify
 from nclib.papers.neural_collapse import replication
@@ -143,7 +144,7 @@ def test_the_sister_papers_have_their_verdicts():
 def test_every_verdict_and_every_scale_is_explained():
     cells = re.findall(r"^\| ([^|]+) \|", METHOD.partition("## Statistics")[2], re.MULTILINE)
     named = {word.strip() for cell in cells for word in cell.split(",")}
-    assert {*words.STATEMENTS, *words.EXPERIMENTS, *words.SCALES} <= named
+    assert {*words.STATEMENTS, *compare.VERDICTS, *compare.SCALES} <= named
 
 
 def test_every_certificate_that_the_record_names_exists():

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 
 from nclib import data, imbalance
+from nclib.compare import SCALES
 from nclib.config import DataConfig, RunConfig, StoredConfig
 from nclib.engine.reference import reference_store
-from nclib.system import words
 
 
 class Outline(NamedTuple):
@@ -62,7 +62,7 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
 
 
 def scale_of(configs: Sequence[StoredConfig]) -> str:
-    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs.
+    """How far verdicts on these runs reach, one of `nclib.compare.SCALES`: the least of all the runs.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def scale_of(configs: Sequence[StoredConfig]) -> str:
     >>> nc.publish.notes.scale_of(nc.engine.experiments.experiment("fig3", "smoke"))
     'toy'
     """
-    return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
+    return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(SCALES).index)
 
 
 def images_of(config: StoredConfig) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from nclib.comparison import SETTING
+from nclib.compare import SETTING
 from nclib.config import RunConfig, StoredConfig, run_id
 from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns

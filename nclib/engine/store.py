@@ -388,7 +388,7 @@ def protocol(config: Mapping[str, Any]) -> str | None:
     return json.dumps({name: value for name, value in kept.items() if value is not None}, separators=(",", ":"))
 
 
-_NOT_SHARED = ("imbalance", "num_majority", "ratio", "log_every", "jacobian_reg", "nc_on_test")
+_NOT_SHARED = ("imbalance", "num_majority", "ratio", "majority", "log_every", "jacobian_reg", "nc_on_test")
 """What belongs to the setting, to the evaluation or to one network alone."""
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from nclib import comparison, metrics
+from nclib import compare, metrics
 from nclib.course.answers import EXERCISES
 from nclib.course.exercises import check_exercise
 from nclib.metrics import simplex_etf
@@ -64,12 +64,12 @@ def test_minority_cosine_is_the_librarys_and_blind_to_the_number_of_samples():
 
 def test_paired_interval_and_verdict_follow_the_librarys_rules():
     for deq, explicit, t in EXERCISES["08/interval"].cases:
-        wanted = comparison.interval(deq - explicit)
+        wanted = compare.interval(deq - explicit)
         assert t == pytest.approx(stats.t.ppf(0.975, len(deq) - 1), rel=1e-6)
         assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx((wanted.mean, wanted.half))
     words = {"supported": 1, "contradicted": -1, "not significant": 0}
     for mean, half, claim in EXERCISES["08/verdict"].cases:
-        said = comparison.verdict(comparison.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
+        said = compare.verdict(compare.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
         assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]
 
 

@@ -441,7 +441,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     two = frame[frame["model"] != "deq"]
     assert len(nc.pairs(two, "loss", arm="network", against="explicit_matched").table) == 2, "of other widths"
     chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]
-    table = nc.comparison.ratios(chosen, ["nc1_trace_ratio"], notes.scale_of(kinds), against="explicit_matched")
+    table = nc.compare.ratios(chosen, ["nc1_trace_ratio"], notes.scale_of(kinds), against="explicit_matched")
     assert table["seeds"].tolist() == [2] and table["verdict"].tolist() == ["reported"]
     assert set(runs.ensure_runs(kinds, train="never")["run_id"]) <= set(frame["run_id"])
     said = notes.describe_runs(kinds[:2]) + notes.describe_runs(kinds[3:])

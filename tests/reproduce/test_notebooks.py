@@ -12,6 +12,7 @@ from colours import confusable
 from marks import slow
 
 import nclib
+from nclib import compare
 from nclib.engine import experiments, profiles
 from nclib.papers.separation_bias.experiments import NOTEBOOKS
 from nclib.publish import notebooks, plotting
@@ -112,15 +113,15 @@ def test_is_listed_in_the_readme_of_the_notebooks(name):
     assert f"`{name}`" in (paths.notebooks() / "README.md").read_text(encoding="utf-8")
 
 
-NEED_A_SCALE = words.EXPERIMENTS.keys() - {"reported", "not run"}
+NEED_A_SCALE = compare.VERDICTS.keys() - {"reported", "not run"}
 
 
 def strange_verdicts(table):
     """Verdicts of a saved table, with their scales, whose word is not in the vocabulary or whose scale is not there."""
     rows = pd.read_csv(table, keep_default_na=False).to_dict("records") if table.exists() else []
     said = [(row["verdict"], row.get("scale", "")) for row in rows if "verdict" in row]
-    scales = {True: [*words.SCALES], False: ["", *words.SCALES]}
-    known = {*words.STATEMENTS, *words.EXPERIMENTS}
+    scales = {True: [*compare.SCALES], False: ["", *compare.SCALES]}
+    known = {*words.STATEMENTS, *compare.VERDICTS}
     return [
         pair for pair in said if pair[0].split(" if ")[0] not in known or pair[1] not in scales[pair[0] in NEED_A_SCALE]
     ]

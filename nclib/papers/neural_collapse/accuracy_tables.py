@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib.comparison import SETTING, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
-from nclib.system import paths, words
+from nclib.compare import SETTING, VERDICT_COLUMNS, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
+from nclib.system import paths
 
 # Names of the paper's accuracy columns and the metrics they are.
 ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
@@ -131,4 +131,4 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
     shown["DEQ − ResNet-18 [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "half")
     shown["detectable difference"] = text("{:.1f}", "detectable")
     shown["difference in the paper"] = text("{:+.2f}", "printed_difference")
-    return pd.DataFrame(shown | {name: table[name] for name in words.JUDGED})
+    return pd.DataFrame(shown | {name: table[name] for name in VERDICT_COLUMNS})

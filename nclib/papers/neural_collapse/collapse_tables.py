@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nclib import simplex_etf
-from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
+from nclib.compare import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
 from nclib.engine.reference import reference_store
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse.accuracy_tables import published

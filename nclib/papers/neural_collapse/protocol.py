@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from nclib.comparison import MIN_SEEDS, Pairs, pairs, pooled_table, ratios
+from nclib.compare import MIN_SEEDS, Pairs, pairs, pooled_table, ratios
 from nclib.config import StoredConfig
 from nclib.engine.partial import PAIR, counted, settings, whole
 from nclib.engine.profiles import get_profile
@@ -44,7 +44,7 @@ def pooled_ratios(
 
     Returns
     -------
-    two DataFrames of `nclib.comparison.ratios`, with the columns compared and settings_planned; empty where no setting
+    two DataFrames of `nclib.compare.ratios`, with the columns compared and settings_planned; empty where no setting
     has three seeds.
     """
     name = f"DEQ / {'its cell applied once' if 'explicit_matched' in pair else 'ResNet-18'}"
@@ -68,7 +68,7 @@ def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: 
 
     Returns
     -------
-    DataFrame of `nclib.comparison.pooled_table`, with the columns compared and settings_planned; empty where no setting
+    DataFrame of `nclib.compare.pooled_table`, with the columns compared and settings_planned; empty where no setting
     has three seeds.
     """
     found = [pd.DataFrame()]

@@ -19,7 +19,7 @@ import filelock
 import numpy as np
 import pandas as pd
 
-from nclib.comparison import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
+from nclib.compare import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
 from nclib.config import RunConfig, run_id
 from nclib.data import resolve_dataset
 from nclib.engine.builders import classifiers, data_config, model_config

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib.comparison import SETTING, Interval, pairs
+from nclib.compare import SETTING, Interval, pairs
 from nclib.config import RunConfig
 from nclib.engine.builders import classifiers
 from nclib.engine.profiles import get_profile, override

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from nclib import evaluation, training
-from nclib.comparison import MIN_SEEDS, Verdict, interval, verdict
+from nclib.compare import MIN_SEEDS, VERDICT_COLUMNS, Verdict, interval, verdict
 from nclib.config import PostHocConfig, SolverConfig
 from nclib.engine.jobs import Job, Result
 from nclib.models import build_solver
-from nclib.system import words
 
 # The methods a probe compares: plain iteration, Anderson, Broyden.
 METHODS = ("fixed_point", "anderson", "broyden")
@@ -207,7 +206,7 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     Returns
     -------
     DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half,
-    detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
+    detectable (see `nclib.compare.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
     tolerance.
     """
     rows = probe_rows(frame)
@@ -230,7 +229,7 @@ def _change(before: pd.Series, after: pd.Series, scale: str, words: Mapping[str,
 
 
 def _changes(rows: list[tuple[Any, ...]], *names: str) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *words.JUDGED])
+    return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *VERDICT_COLUMNS])
 
 
 # A tolerance is enough for a metric when it moves it by at most this share of the metric's s.d. over seeds.
@@ -265,7 +264,7 @@ def tolerance_effect(
             share, said = math.nan, verdict(interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *VERDICT_COLUMNS]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -278,7 +277,7 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
-    difference, half, detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark.
+    difference, half, detectable (see `nclib.compare.Interval`), seeds, verdict, scale, remark.
     Rows of the split "steps" are means over all training steps.
     """
     rows = probe_rows(frame)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib.comparison import Verdict, interval, verdict
+from nclib.compare import Verdict, interval, verdict
 from nclib.config import run_id
 from nclib.papers.separation_bias.constructions import NETWORKS
 from nclib.papers.separation_bias.diagonal import gotu_diagonal

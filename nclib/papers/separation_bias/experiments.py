@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nclib.comparison import MIN_SEEDS
+from nclib.compare import MIN_SEEDS
 from nclib.config import StoredConfig
 from nclib.engine.builders import classifiers, data_config
 from nclib.engine.profiles import Profile

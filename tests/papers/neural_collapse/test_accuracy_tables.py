@@ -7,7 +7,7 @@ from tidy import rows as _rows
 from tidy import stack as _stack
 from tidy import trained
 
-from nclib.comparison import interval
+from nclib.compare import interval
 from nclib.papers.neural_collapse import accuracy_tables
 
 

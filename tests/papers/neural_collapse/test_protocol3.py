@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib.comparison import interval
+from nclib.compare import interval
 from nclib.config import run_id
 from nclib.papers.neural_collapse import protocol3, replication
 

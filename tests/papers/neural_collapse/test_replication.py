@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib.comparison import Interval
+from nclib.compare import Interval
 from nclib.config import run_id
 from nclib.engine import experiments
 from nclib.papers.neural_collapse import replicated, replication

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nclib import comparison, metrics, training
+from nclib import compare, metrics, training
+from nclib.compare import VERDICT_COLUMNS
 from nclib.config import ModelConfig, RunConfig, run_id
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
@@ -16,7 +17,6 @@ from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
 from nclib.papers.neural_collapse import network_costs, solver_sweep
 from nclib.papers.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
-from nclib.system import words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 
@@ -76,7 +76,7 @@ def test_a_probe_repeats_the_runs_last_evaluation(frame):
     same = solver_sweep.probe_consistency(frame, [*PROBED, "loss", "solver_steps", "accuracy_minority"])
     assert len(same) == len(PROBED) + 3 and same["difference"].max() < 1e-6
     own = probe_rows(frame).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
-    final = comparison.by_run(frame, "accuracy_majority", "test")
+    final = compare.by_run(frame, "accuracy_majority", "test")
     assert own["value"].tolist() == final["value"].tolist() and own["at"].tolist() == [2]
 
 
@@ -103,8 +103,8 @@ def test_one_evaluation_allowed_returns_the_input_of_the_block(results, frame):
 
 
 def test_rows_of_probes_are_never_taken_for_rows_of_runs(frame):
-    assert len(comparison.by_run(frame, "nc1_pinv", "train")) == 1
-    assert len(comparison.solver_audit(frame)) == 1 and len(comparison.terminal_phase(frame)) == 1
+    assert len(compare.by_run(frame, "nc1_pinv", "train")) == 1
+    assert len(compare.solver_audit(frame)) == 1 and len(compare.terminal_phase(frame)) == 1
     rows = probe_rows(frame)
     assert set(rows["sweep"]) == {"own", "steps", "tolerance", "epochs"}
     assert not rows.duplicated(["run_id", "split", "sweep", "method", "at", "metric"]).any()
@@ -160,7 +160,7 @@ def test_collapse_inside_follows_its_rule(seeds, verdicts):
         np.testing.assert_allclose(table["change"], [-1.49 / 3, 1.2 / 3, -0.29 / 3])
         half = 4.302652729911275 * np.std([-0.5, -0.49, -0.5], ddof=1) / math.sqrt(3)
         assert table["half"].iloc[0] == pytest.approx(half)
-    assert table[words.JUDGED].to_numpy().tolist()[:2] == verdicts
+    assert table[VERDICT_COLUMNS].to_numpy().tolist()[:2] == verdicts
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 import torch
 from marks import slow
 
+from nclib import compare, experiment
 from nclib.config import run_id
 from nclib.engine import runs
-from nclib.papers import experiment
 from nclib.papers import separation_bias as sb
 from nclib.papers.separation_bias import claims, regression
 from nclib.papers.separation_bias.claims import LEDGER
@@ -19,7 +19,7 @@ from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
-VERDICTS = [*words.STATEMENTS, *words.EXPERIMENTS]
+VERDICTS = [*words.STATEMENTS, *compare.VERDICTS]
 FNN = RegressorConfig(kind="fnn", width=6, depth=3)
 LINEAR = TaskConfig(name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.0, 2.0))
 
@@ -206,7 +206,7 @@ def test_the_tracked_table_holds_nothing_against_wu_et_al_but_one_misprint():
     assert not table["verdict"].isin(["false", "contradicted", "vacuous", "proof gap"]).any()
     assert table.loc[table["verdict"] == "typo", "place"].tolist() == ["Theorem 3, rebuttal"]
     others = table[table["part"] != "statement"]
-    assert not others["verdict"].isin([*words.ON_TOYS, *words.ON_TOYS.values(), "typo"]).any()
+    assert not others["verdict"].isin([*compare.AT_TOY_SCALE, *compare.AT_TOY_SCALE.values(), "typo"]).any()
     trained = table[table["computed"].str.startswith("trained")]
     assert len(trained) == len(claims.CLAIMS) + 3 and set(trained["scale"]) == {"toy"}
     eight = trained.loc[trained["claim"].str.contains("our f[12]", regex=True), "computed"]
