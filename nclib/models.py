@@ -9,19 +9,15 @@ weights for the same seed. What stands where layer 4's second block was is the a
     weight_tied        the same cell unrolled, z ← f(z, x), and differentiated through
     explicit_flops     untied GroupNorm blocks, as many as cost what the equilibrium costs
 
-The cell may be one of the user's own, and so may the whole network (`OwnNetwork`), which then has no such block.
+The cell may be one of the user's own.
 
 Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not describe the input injection; without
 injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
 """
 
 import inspect
-import random
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,7 +28,7 @@ from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
 from nclib.solver import Solution
-from nclib.system import compiled, own_code
+from nclib.system import own_code
 
 
 class Output(NamedTuple):
@@ -176,52 +172,6 @@ class Classifier(nn.Module):
         return self.read_out(*self.transform(self.encoder(images)))
 
 
-class OwnNetwork(Classifier):
-    """A user's whole network, which stays whole: its last Linear with K outputs is the classifier, and what that is
-    given, (B, d), the features. Keeps the initial weights it comes with, and the bias of its classifier."""
-
-    def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
-        parts = network.named_modules(remove_duplicate=False)
-        plain = ((name, m) for name, m in parts if isinstance(m, nn.Linear) and "weight" in m._parameters)
-        fit = [(name, m) for name, m in plain if m.out_features == num_classes]
-        if not fit:
-            said = f"torch.nn.Linear with {num_classes} outputs and a plain weight, without weight_norm or the like"
-            raise ConfigError(f"network {cfg.network} does not end in a {said}; or it has returned the same before")
-        name, linear = fit[-1]
-        super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
-        self.classifier, self.last, self.taken = linear, name, []
-        gives = f"what {name!r}, the Linear with {num_classes} outputs made last, gives: h Wᵀ + b, a row for each image"
-        self.refusal = f"{cfg.network} does not return {gives}, in their order"
-        linear.register_forward_hook(self._take, with_kwargs=True)
-        self.register_load_state_dict_pre_hook(_named_twice)
-
-    def _take(self, linear: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], logits: Tensor) -> None:
-        self.taken = [(*args, *named.values())[0].clone()]  # the network may go on to work in place
-
-    def forward(self, images: Tensor) -> Output:
-        self.taken.clear()
-        logits = self.encoder(images)
-        whole = isinstance(logits, Tensor) and logits.shape == (len(images), self.classifier.out_features)
-        if not whole or not self.taken or len(self.taken[0]) != len(images):
-            raise ConfigError(self.refusal)
-        features, half = self.taken[0], torch.is_autocast_enabled(images.device.type)
-        with torch.autocast(images.device.type, enabled=False):  # measures are in the precision of the parameters
-            features = features.to(self.classifier.weight.dtype)
-            if not self.training:
-                exact = F.linear(features, self.classifier.weight, self.classifier.bias)
-                if ((exact - logits).abs() > (0.05 if half else 1e-3) * exact.abs().max()).any():
-                    raise ConfigError(self.refusal)
-                logits = exact if half else logits
-        self.taken.clear()
-        return Output(logits, features, None)
-
-
-def _named_twice(model: OwnNetwork, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Earlier versions took the classifier out of the network, and named its weights once."""
-    for part in model.classifier.state_dict():
-        state.setdefault(f"{prefix}encoder.{model.last}.{part}", state.get(f"{prefix}classifier.{part}"))
-
-
 def _initialise(module: nn.Module, seed: int) -> None:
     """He initialisation of every convolution from a generator of its own; norms at identity, the classifier as in
     PyTorch."""
@@ -259,55 +209,34 @@ def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
     return getattr(deq, cfg.method.capitalize())(**options)
 
 
-@contextmanager
-def forked(devices: Iterable[int] = ()) -> Iterator[None]:
-    """What is sampled within leaves the random states of PyTorch, NumPy and Python as they were."""
-    with torch.random.fork_rng(devices), ExitStack() as after:
-        after.callback(np.random.set_state, np.random.get_state())
-        after.callback(random.setstate, random.getstate())
-        yield
-
-
-def seed_all(seed: int) -> None:
-    """PyTorch on the CPU, and for a user's code NumPy and Python: ours draws from PyTorch and generators of its own."""
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
-
-
-def own_module(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
-    """What the user's code makes of these arguments and of those options that it takes, with initial weights from
-    `seed`. To be called within a fork of the random state."""
-    compiled.forget()  # what the session has compiled before changes nothing
-    seed_all(0)  # what is drawn where the code is imported is the same for all runs
-    exact = torch.autocast("cpu", enabled=False)  # a run of lower precision computes in it, and begins in full
-    with exact, own_code.imported(cfg.own_code, cfg.source) as made:
-        taken = inspect.signature(made).parameters
-        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-        options = {option: value for option, value in options.items() if every or option in taken}
-        given = [*map(str, arguments), *(f"{key}={value}" for key, value in options.items())]
-        called = f"{cfg.own_code}({', '.join(given)})"
-        seed_all(seed)
-        try:
-            module = made(*arguments, **options)
-        except Exception as error:  # whatever that code raises
-            raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
-    if torch.initial_seed() != seed:
-        raise ConfigError(f"{called} sets the seed of torch, so that all runs would begin alike: leave that to the run")
-    if not isinstance(module, nn.Module):
-        raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
-    return module
+def _own_cell(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
+    """The user's cell for so many channels, with the initial weights that it draws itself after `seed`."""
+    make = own_code.load(cfg.cell, cfg.source)
+    options = {"groups": cfg.groups} if "groups" in inspect.signature(make).parameters else {}
+    torch.manual_seed(seed)
+    try:
+        cell = make(channels, **options)
+        x = torch.randn(2, channels, 4, 4)
+        with torch.no_grad():
+            value = cell.eval()(x, x)
+        cell.train()
+    except Exception as error:  # whatever that code raises
+        raise ConfigError(f"{cfg.cell} with {channels} channels raised {type(error).__name__}: {error}") from error
+    if not isinstance(value, Tensor) or value.shape != x.shape:
+        returned = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ConfigError(f"{cfg.cell} must return a tensor like its state, {tuple(x.shape)}, and returned {returned}")
+    return cell
 
 
 def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
     if cfg.kind == "explicit":
         return BasicBlock(channels, channels)
-    if cfg.own_code is None and channels % cfg.groups:
+    if cfg.own_cell is None and channels % cfg.groups:
         raise ConfigError(f"groups={cfg.groups} does not divide the {channels} channels of the cell, 8·width")
     if cfg.kind == "explicit_flops":
         return UntiedCells(channels, cfg.groups, cfg.num_blocks)
-    if cfg.own_code is not None:
-        cell = own_module(cfg, seed, channels, groups=cfg.groups)
+    if cfg.own_cell is not None:
+        cell = _own_cell(cfg, channels, seed)
     else:
         cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
@@ -322,7 +251,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     """The network `cfg` describes, with initial weights from `seed` alone (the global random state is not touched).
 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
-    or network of the user's own is imported here, and keeps the initialisation that it has itself.
+    of the user's own is imported here, and keeps the initialisation that it has itself.
 
     Parameters
     ----------
@@ -339,9 +268,9 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     ------
     ConfigError
         When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, when `groups`
-        does not divide it, or when the user's code makes no such part.
+        does not divide it, or when a cell of the user's own fails.
     OwnCodeError
-        When the user's code cannot be imported.
+        When that cell cannot be imported, or its source changed.
 
     Examples
     --------
@@ -351,18 +280,15 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     >>> model(torch.zeros(3, 1, 8, 8)).logits.shape
     torch.Size([3, 10])
     """
-    if cfg.kind == "network":
-        with forked():
-            return OwnNetwork(own_module(cfg, 3 * seed, num_classes, in_channels, width=cfg.width), num_classes, cfg)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
         need = f"a simplex ETF of {num_classes} classes needs {num_classes - 1}: use"
         raise ConfigError(f"width={cfg.width} gives {dim} features; {need} width={-(-(num_classes - 1) // 8)} or more")
     # construction draws from the global generator: fork it, so that callers' random state stays theirs
-    with forked():
+    with torch.random.fork_rng([]):
         model = Classifier(Encoder(in_channels, cfg.width), _block(cfg, dim, 3 * seed + 1), dim, num_classes, cfg)
     for offset, part in enumerate((model.encoder, model.block, model.classifier)):
-        if not (offset == 1 and cfg.own_code):
+        if part is not model.block or cfg.own_cell is None:
             _initialise(part, 3 * seed + offset)
     if cfg.head == "etf":
         _fix_at_etf(model.classifier, 3 * seed + 2)
@@ -375,29 +301,6 @@ def cast(model: Any, dtype: torch.dtype) -> Any:
     """A network with its numbers in this precision. ``model.to(dtype)`` would make complex ones real."""
     twice = dtype.to_complex()
     return model._apply(lambda t: t.to(twice if t.is_complex() else dtype if t.is_floating_point() else t.dtype))
-
-
-def state_of(model: nn.Module) -> dict[str, Any]:
-    """What is kept of a network under way: its state_dict, and which of its parameters are learnt now."""
-    learnt = {name: one.requires_grad for name, one in model.named_parameters()}
-    return {"model": model.state_dict(), "parameters": learnt}
-
-
-def put_back(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Give a network a state; one kept by an earlier version does not record what is learnt.
-
-    Raises
-    ------
-    ConfigError
-        When its parameters have another order, by which an optimiser identifies them.
-    """
-    model.load_state_dict(state["model"])
-    if learnt := state.get("parameters"):
-        parameters = dict(model.named_parameters())
-        if [*parameters] != [*learnt]:
-            raise ConfigError("your code makes its parameters in another order, as from a set: use a list, or sorted()")
-        for name, one in parameters.items():
-            one.requires_grad_(learnt[name])
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -21,26 +21,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from nclib import models
 from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
-from nclib.metrics.hooks import evaluating
-from nclib.models import Classifier, Output, OwnNetwork, build_model, cast, count_parameters
+from nclib.models import Classifier, Output, build_model, count_parameters
 from nclib.system.warning import warn
-from nclib.trial import try_own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
 
 BACKWARD_FAILURES_TO_WARN_OF = 0.05
 """Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
-
-SAME = 0.02
-"""Relative change of features or gradients below which a network is the same: devices and precisions differ by less."""
 
 ONE_AT_A_TIME = threading.RLock()
 """Held while a thread of this process trains, or builds a network of a run."""
@@ -110,12 +104,9 @@ def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
 
 def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callable[..., Tensor]) -> _Step:
     """The objective of a batch."""
-    if isinstance(model, OwnNetwork):
-        out = model(images)
-    else:
-        x = model.encoder(images)
-        z, solution = model.transform(x)
-        out = model.read_out(z, solution)
+    x = model.encoder(images)
+    z, solution = model.transform(x)
+    out = model.read_out(z, solution)
     keep = usable(out)
     # torch.where, not multiplication: 0 · NaN would be NaN
     values = class_loss(torch.where(keep[:, None], out.logits.to(model.classifier.weight.dtype), 0.0), labels)
@@ -187,7 +178,7 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
             devices = range(torch.cuda.device_count()) if device.type == "cuda" else []
             # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
             cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
-            with models.forked(devices), cast:
+            with torch.random.fork_rng(devices), cast:
                 yield
         finally:
             torch.use_deterministic_algorithms(before[0], warn_only=before[1])
@@ -229,8 +220,7 @@ class _Trainer:
         train, split = config.train, make_split(config.data, config.seed)
         self.config, self.device, self.split = config, device, split
         channels, dtype = split.train_images.shape[1], _DTYPES[train.precision]
-        try_own_code(config.model, split)
-        self.model = cast(build_model(config.model, len(split.counts), channels, config.seed), dtype).to(device)
+        self.model = build_model(config.model, len(split.counts), channels, config.seed).to(device, dtype)
         self.optimiser = _optimiser(train, self.model.parameters())
 
         batches = partial(Batches, mean=split.mean, std=split.std, device=device, dtype=dtype)
@@ -245,21 +235,14 @@ class _Trainer:
 
     def state(self, session: dict[str, Any]) -> dict[str, Any]:
         sessions = [*self.earlier, session | {"epoch": self.epoch}]
-        networks = models.state_of(self.model) | {"optimiser": self.optimiser.state_dict()}
-        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables, "probe": self.probe(trains=True)}
+        networks = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables}
 
     def restore(self, state: dict[str, Any]) -> None:
-        models.put_back(self.model, state)
-        if said := _another(self.model, state.get("probe", {})):
-            raise ConfigError(f"{said}. Mend that; or remove the run's .partial folder, and it trains from the start")
+        self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
         self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
-
-    def probe(self, trains: bool = False) -> dict[str, Tensor]:
-        """What a network of the user's own is known by."""
-        images = next(self.loaders["test"].in_order())[0][:8]
-        return _probe(self.model, images, trains) if self.config.model.own_code else {}
 
     @torch.enable_grad()
     def train_epoch(self) -> None:
@@ -267,9 +250,7 @@ class _Trainer:
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
         tally, steps = _Tally(self.device), len(self.train_batches)
-        seed = 1_000_003 * self.config.seed + epoch  # of the random numbers of a custom network
-        torch.manual_seed(seed)
-        models.seed_all(seed)
+        torch.manual_seed(1_000_003 * self.config.seed + epoch)  # of dropout and the like in a cell
         model.train()
         for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
@@ -325,7 +306,7 @@ class _Trainer:
     def result(self) -> Result:
         split, model = self.split, self.model
         kept = ("counts", "minority", "train_indices", "test_indices")
-        arrays = {name: getattr(split, name) for name in kept} | self.probe()
+        arrays = {name: getattr(split, name) for name in kept}
         for name, outputs in self.outputs.items():
             arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
@@ -410,72 +391,13 @@ def train(
         return trainer.result()
 
 
-def trained(config: RunConfig, weights: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> Classifier:
-    """The network of a finished run, from its configuration, weights and arrays, with a warning where code of the
-    user's own makes another network than it did. Images are needed for a whole network of the user's own alone."""
-    shaped = make_split(config.data, config.seed).train_images if config.model.network else weights["encoder.0.weight"]
+def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
+    """The network of a finished run, from its configuration and weights."""
     classifier = weights["classifier.weight"]
-    probe = {name: torch.from_numpy(arrays[name]) for name in arrays if name.startswith("probe")}
-    with arithmetic(config.train, torch.device("cpu")):  # buffers that it keeps out of its state_dict may be drawn
-        model = cast(build_model(config.model, len(classifier), shaped.shape[1], config.seed), classifier.dtype)
-        model.load_state_dict(weights)
-        if said := _another(model, probe):
-            warn(said, RuntimeWarning)
+    channels = weights["encoder.0.weight"].shape[1]
+    model = build_model(config.model, len(classifier), channels).to(classifier.dtype)
+    model.load_state_dict(weights)
     return model
-
-
-@torch.no_grad()
-def _probe(model: Classifier, images: Tensor, trains: bool) -> dict[str, Tensor]:
-    """Images and what a network makes of them: its features in evaluation mode and, if it ``trains``, in training mode,
-    with norms of its gradients and of what a call changes in its state. What it draws is empty. It stays as it was."""
-    named = lambda: (*model.named_parameters(), *model.named_buffers())  # noqa: E731
-    copied = lambda: {name: tensor.clone() for name, tensor in named()}  # noqa: E731
-
-    def put_back(state: Mapping[str, Tensor]) -> None:  # not by loading, on which a network may act
-        for name, tensor in named():
-            tensor.copy_(state[name])
-
-    found, before = {"probe_images": images}, copied()
-    with evaluating(model):
-        for on in (False, True)[: 1 + trains]:
-            model.train(on).zero_grad()  # it may merge weights: what a call changes is put back in the same mode
-            state, seen = copied(), []
-            for seed in range(2):
-                torch.manual_seed(seed)
-                models.seed_all(seed)
-                with torch.set_grad_enabled(on):  # as a step has it
-                    out = model(images.clone())
-                    with torch.autocast(images.device.type, enabled=False):
-                        size = out.logits.square().sum()
-                        if size.requires_grad:
-                            size.backward()
-                given = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-                moved = [tensor.to(torch.complex128) - state[name].to(torch.complex128) for name, tensor in named()]
-                norms = [change.norm().to(size) for change in (*moved, *given)]
-                model.zero_grad()
-                seen.append((out.features.detach().clone(), torch.stack(norms)))
-                put_back(state)
-            names = ("probe_training", "probe_gradients") if on else ("probe_features",)
-            for name, (one, two) in zip(names, zip(*seen, strict=True), strict=False):
-                found[name] = one[:0] if _apart(one, two) > SAME else one
-    put_back(before)
-    return found
-
-
-def _apart(one: Tensor, two: Tensor) -> float:
-    return float((two - one).norm() / one.norm()) if one.shape == two.shape else 1.0
-
-
-def _another(model: Classifier, probe: Mapping[str, Tensor]) -> str:
-    """Why a network is not the one of this probe; "" where it is, as far as that shows."""
-    here = {name: tensor.to(model.classifier.weight.device) for name, tensor in probe.items()}
-    now = _probe(model, here["probe_images"], "probe_training" in here) if here else {}
-    for name in sorted({*here} & {*now} - {"probe_images"}):
-        if (apart := _apart(here[name], now[name])) > SAME:
-            lost = "what follows from hash(), the session, the command line or other files is not kept with a run"
-            what = "gradients" if name == "probe_gradients" else "features"
-            return f"your code makes another network than it did: {what} are {apart:.0%} apart; {lost}"
-    return ""
 
 
 def reopen(

@@ -45,14 +45,13 @@ def measure(
 
 
 def _of_network(source: str, *options: Any) -> Any:
-    """The table of what the function named returns, while its module is there, as workers of a loader may need it."""
+    """The table of what the function named returns."""
     from nclib.metrics import measuring
 
     own_code.search_here()
-    if not own_code.is_name(source):
+    if not own_code.is_import_path(source):
         raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz")
-    with own_code.imported(source, None) as load:
-        found = load()
-        if not isinstance(found, tuple) or len(found) not in (2, 3):
-            raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found)}")
-        return measuring.measure(*found[:2], *options, test=found[2] if len(found) == 3 else None)
+    found = own_code.load(source)()
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found)}")
+    return measuring.measure(*found[:2], *options, test=found[2] if len(found) == 3 else None)

@@ -12,7 +12,7 @@ from nclib.system import own_code
 LAST_EPOCHS = 10
 """The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
 
-ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops", "network"]
+ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
 LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
 
 
@@ -170,15 +170,11 @@ class ModelConfig(Config):
         "explicit_matched" — the same block applied once: the same parameters as "deq"
         "weight_tied" — the same cell unrolled `unroll` times, differentiated through
         "explicit_flops" — `num_blocks` untied GroupNorm blocks, the measured compute of the DEQ
-        "network" — a whole network of your own, without our encoder
     width : channels of the first stage; features have 8·width dimensions (512 at the paper's 64)
     cell : "residual" (ends in ReLU, like the explicit block), "mdeq" (ends in GroupNorm, as in multiscale DEQs), or
         "package.module:Class" of your own, called with the number of channels, and with `groups` if it takes that
-    network : of "network", "package.module:function", called with the number of classes and the channels of the images,
-        and with `width` if it takes that. It returns an `nn.Module` that maps images to logits and ends in a Linear
-    source : digest of the source of your own code, so that changed code makes another run; left out: as it is now.
-        Where it is given, as in a stored run, nothing is looked up. Files and environment variables that the code
-        reads, and modules that it imports from another folder or by ``importlib.import_module``, do not count
+    source : digest of the file of your own cell, so that changed code makes another run; left out: as it is now. What
+        the file imports or reads does not count
     name : what the column ``model`` of a table shows instead of the kind, to distinguish two custom cells. No part
         of the identity
     groups : groups of every GroupNorm
@@ -212,18 +208,17 @@ class ModelConfig(Config):
     start: Literal["x", "zeros"] | None = None
     unroll: int | None = pydantic.Field(default=None, ge=1)
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
-    network: str | None = option("--network", "package.module:function, for --model network.", None, field=added_later)
     source: str | None = added_later(None, pattern="^[0-9a-f]{16}$")
     name: str | None = added_later(None, pattern=r"^\S[^\n\r\t<>]{0,59}$")
 
     @property
-    def own_code(self) -> str | None:
-        """The name of the user's own code that this network is built with; None where it is all ours."""
-        return self.network or (self.cell if self.cell not in CELLS else None)
+    def own_cell(self) -> str | None:
+        """The import path of a cell of the user's own; None where the cell is ours."""
+        return None if self.cell in CELLS else self.cell
 
     def replace(self, **changes: Any) -> typing.Self:
         """As of every configuration; other code has another source and name."""
-        other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
+        other = {"source": None, "name": None} if "cell" in changes else {}
         return super().replace(**other | changes)
 
     @pydantic.field_validator("name")
@@ -234,13 +229,11 @@ class ModelConfig(Config):
             raise ValueError(f"{name!r} is a kind of model, and this one is of another; choose another name")
         return name
 
-    @pydantic.field_validator("cell", "network")
+    @pydantic.field_validator("cell")
     @classmethod
-    def _is_known_or_a_name(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
-        ours = CELLS if info.field_name == "cell" else ()
-        if name is not None and name not in ours and not own_code.is_name(name):
-            last = "Class" if ours else "function"
-            raise ValueError(suggest(name, [*ours, f"package.module:{last} of your own"], "value"))
+    def _is_known_or_an_import_path(cls, name: str | None) -> str | None:
+        if name is not None and name not in CELLS and not own_code.is_import_path(name):
+            raise ValueError(suggest(name, [*CELLS, "package.module:Class of your own"], "value"))
         return name
 
     @classmethod
@@ -252,15 +245,11 @@ class ModelConfig(Config):
             "explicit_matched": cell,
             "weight_tied": cell | {"unroll": 4},
             "explicit_flops": {"groups": 8, "num_blocks": ...},
-            "network": {"network": ...},
         }
         options = cls._choose(options, "kind", kinds)
-        plain = options.get("head", "linear") == "linear" and options.get("feature_norm", "none") == "none"
-        if options.get("kind") == "network" and not plain:
-            raise ValueError("head and feature_norm do not apply to kind 'network'; leave them out")
-        own = options.get("network") or options.get("cell")
-        if isinstance(own, str) and own_code.is_name(own) and options.get("source") is None:
-            options = options | {"source": own_code.digest(own)}
+        cell = options.get("cell")
+        if isinstance(cell, str) and own_code.is_import_path(cell) and options.get("source") is None:
+            options = options | {"source": own_code.source_digest(cell)}
         return options
 
 
@@ -277,8 +266,8 @@ class TrainConfig(Config):
     loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or "ldam_drw", see
         `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
     precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
-        stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs; of a
-        custom network, logits are computed in float32 for evaluations alone) or "float64"
+        stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
+        "float64"
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call

@@ -42,8 +42,8 @@ def classifiers(
 def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
     """The configuration that a profile and options describe, the latter overruling the former.
 
-    K_A or R choose step imbalance. A folder is resolved from the working directory, and code of the user's own is
-    looked for there too.
+    K_A or R choose step imbalance. A folder is resolved from the working directory, and a cell of the user's own
+    is looked for there too.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
         values.pop("data.dataset", None)
     if {"data.num_majority", "data.ratio"} & set(values):
         values.setdefault("data.imbalance", "step")
-    if {"model.cell", "model.network"} & set(values):
+    if "model.cell" in values:
         own_code.search_here()
     for key, value in values.items():
         group, _, name = key.rpartition(".")
@@ -80,7 +80,7 @@ def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, A
     changed = override(profile, **overrides | ({"dataset": ""} if hundred else {}))
     kind = values.get("model.kind", "explicit")
     options = {"num_blocks": changed.equal_blocks} if kind == "explicit_flops" else {}
-    model = model_config(changed, "explicit" if kind == "network" else kind, **options)
+    model = model_config(changed, kind, **options)
     tree = classifiers(changed, data_config(changed, hundred), [model])[0].model_dump(mode="json")
     tree["data"].pop("imbalance")  # which follows from K_A and R, where these are given
     return tree

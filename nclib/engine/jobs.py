@@ -17,14 +17,13 @@ from typing import Any
 import torch
 
 from nclib import models, training
-from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, digest, run_id
+from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
 from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, processes, provenance
 from nclib.system.warning import warn
 from nclib.training import Result as Result
-from nclib.trial import try_own_code
 
 Note = Callable[[float, float], None]
 Log = Callable[[int, Mapping[str, float]], None]
@@ -83,8 +82,8 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     """Train one run, and first the one that it needs, and store it."""
     needed, on = config.needs(), torch.device("cpu") if config.on_cpu else device
     base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, 1))
-    own = config.model.own_code if isinstance(config, RunConfig) else None
-    code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
+    own = config.model.own_cell if isinstance(config, RunConfig) else None
+    code = own_code.source(own) if own else {}  # as it is now: what is trained is checked against its digest
 
     with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -145,25 +144,9 @@ def attempt(
 # --- before anything is trained -------------------------------------------------------------------------------------
 
 
-class CodeChanged(UserWarning):
-    """Code of the user's own has changed since a run was trained with it, so the same options are another run."""
-
-
-def changed_code(config: StoredConfig, store: RunStore) -> str:
-    """Why a run with code of the user's own is another one than a stored run of the same options; "" where none is."""
-    if not isinstance(config, RunConfig) or not config.model.own_code:
-        return ""
-    options = config.canonical()
-    for done in sorted(store.root.glob(f"{run_id(config).removesuffix(digest(options))}*/DONE")):
-        old = store.find(done.parent.name) if done.parent.name != run_id(config) else None
-        if old and old.config == options | {"model": options["model"] | {"source": old.config["model"].get("source")}}:
-            return f"the source of {config.model.own_code} changed after {old.run_id} was trained"
-    return ""
-
-
 def check_runs(configs: Iterable[StoredConfig]) -> None:
-    """Refuse runs that would fail at their first step, with more images than there are, a network too narrow or code of
-    the user's own that does not fit.
+    """Refuse runs that would fail at their first step, with more images than there are, a network too narrow or a cell
+    of the user's own that does not fit.
 
     Raises
     ------
@@ -176,9 +159,7 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
         try:
             if config.data != data:
                 data, split = config.data, make_split(config.data, config.seed)
-            with one_thread(), training.arithmetic(config.train, torch.device("cpu")):
-                try_own_code(config.model, split)
-                models.build_model(config.model, len(split.counts), split.train_images.shape[1])
+            models.build_model(config.model, len(split.counts), split.train_images.shape[1])
         except ValueError as error:
             raise ConfigError(str(error)) from None
 

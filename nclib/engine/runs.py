@@ -7,12 +7,11 @@ from typing import Any, Literal
 import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, one_of, run_id
-from nclib.engine.jobs import CodeChanged, Grid, Progress, RunLog, changed_code, check_runs
+from nclib.engine.jobs import Grid, Progress, RunLog, check_runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import finished, load_run, reference_store
 from nclib.engine.store import default_store, identity_columns, labels, stack, tidy
 from nclib.system import provenance
-from nclib.system.warning import warn
 
 TRAIN = ("missing", "never", "finished")
 """What may be done about runs that are not stored: train them, fail, or plot without them."""
@@ -131,9 +130,7 @@ def ensure_runs(
     if one_of(train, TRAIN, "value of train") != "missing":
         if lacking := wanted.keys() - finished(wanted):
             said = f"train={train!r} forbids training the {len(lacking)} runs that are missing"
-            changed = sorted({changed_code(wanted[run], default_store()) for run in lacking} - {""})
-            why = "; ".join([", ".join(sorted(lacking)), *changed])
-            raise MissingRuns(f"{said}: {why}. train='missing' trains them here")
+            raise MissingRuns(f"{said}: {', '.join(sorted(lacking))}. train='missing' trains them here")
     elif failures := train_missing([*wanted.values()], executor, progress, device, log=log):
         raise RunsFailed(failures)
     frames = (
@@ -181,9 +178,6 @@ def train_missing(
     check_runs(absent.values())
     for run in [run for run in wanted if run not in absent]:
         (stored or nothing)(run)
-    changed = {config.model.own_code: said for config in absent.values() if (said := changed_code(config, store))}
-    for said in changed.values():  # once for all runs of a module
-        warn(f"{said}; it trains again", CodeChanged)
     store.root.mkdir(parents=True, exist_ok=True)
     grid = Grid(absent, store, progress or nothing, stored or nothing, log, device)
     grid.train(executor)

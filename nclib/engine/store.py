@@ -89,31 +89,23 @@ class StoredRun:
 
         Parameters
         ----------
-        code : of a run with a cell or network of your own its name, such as "my_cells:MyCell". A stored run imports no
+        code : of a run with a cell of your own its import path, such as "my_cells:MyCell". A stored run imports no
             code unless you name it
 
         Returns
         -------
         Classifier
             Called with images (B, C, H, W), it returns logits, features and, of a DEQ, its solution. Images on the
-            scale 0 … 1 minus ``mean``, over ``std``, of ``nclib.data.make_split(config.data, config.seed)``. Code of
-            your own is imported anew for it: its classes are not those that the session imports, so `isinstance` is
-            false, and `pickle` refuses it; save its ``state_dict()``.
+            scale 0 … 1 minus ``mean``, over ``std``, of ``nclib.data.make_split(config.data, config.seed)``.
 
         Raises
         ------
         ConfigError
-            Where the run is of another kind, or has code of your own that `code` does not name.
+            Where the run is of another kind, or has a cell of your own that `code` does not name.
         OwnCodeError
-            Where that code has changed since. The folder of the run has it as it was, as code.*.py.
+            Where that file has changed since. The folder of the run has it as it was, as code.*.py.
         CorruptRun
             Where the weights are damaged, or the run is one of the reference results, of which few have any.
-
-        Warns
-        -----
-        RuntimeWarning
-            Where code of your own makes another network of the weights than was trained, by its features of a few
-            images.
 
         Examples
         --------
@@ -128,9 +120,9 @@ class StoredRun:
         from nclib import training
 
         config = RunConfig(**self.config)
-        if config.model.own_code != code:
-            raise ConfigError(f"a stored run imports no code unless you name it: network({config.model.own_code!r})")
-        return training.trained(config, self.weights, self.arrays if code else {}).eval()
+        if config.model.own_cell != code:
+            raise ConfigError(f"a stored run imports no code unless you name it: network({config.model.own_cell!r})")
+        return training.trained(config, self.weights).eval()
 
 
 # --- what is in a file ----------------------------------------------------------------------------------------------

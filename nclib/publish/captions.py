@@ -56,8 +56,8 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     counts = _seeds_of_settings(configs)
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
     unchanged = " without augmentation" * all(config.data.augment == "none" for config in configs)
-    network = f"ResNet-18 of width {first.model.width}" if first.model.kind != "network" else "A network"
-    own = sorted({config.model.own_code for config in configs if config.model.own_code})
+    network = f"ResNet-18 of width {first.model.width}"
+    own = sorted({config.model.own_cell for config in configs if config.model.own_cell})
     network += f" with {' and '.join(own)}" * bool(own)
     optimisers = dict.fromkeys(_describe_optimiser(config.train) for config in configs)
     return (

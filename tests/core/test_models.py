@@ -224,3 +224,89 @@ def test_the_self_loop_deq_is_a_fixed_point_of_the_matrices_it_names():
     torch.testing.assert_close(torch.relu(out.features @ w.T + x * u + b), out.features, atol=1e-12, rtol=0)
     torch.testing.assert_close(out.features @ a + model.constant, out.values)
     assert torch.autograd.gradcheck(lambda q: model(q).values, x.requires_grad_())
+
+
+CELL_FILE = """
+import torch
+from torch import nn
+
+
+class Cell(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, z, x):
+        return torch.tanh(x + FACTOR * self.conv(z))
+
+
+class Narrow(Cell):
+    def forward(self, z, x):
+        return super().forward(z, x)[:, :2]
+
+
+class Raises(Cell):
+    def forward(self, z, x):
+        raise KeyError("weight")
+"""
+
+
+@pytest.fixture
+def cells(tmp_path, monkeypatch):
+    """The name of a module of a user's own, and its file."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"cells_{tmp_path.name.replace('-', '_')}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(CELL_FILE.replace("FACTOR", "0.5"))
+    return name, file
+
+
+def test_a_cell_of_ones_own_stands_in_every_arm_and_draws_its_own_weights(cells):
+    module, _ = cells
+    x = _images()
+    outputs = {}
+    for kind in ("deq", "explicit_matched"):
+        model = _build(kind, seed=4, cell=f"{module}:Cell").eval()
+        inner = model.encoder(x)
+        torch.manual_seed(3 * 4 + 1)
+        same = type(model.block.cell)(16)
+        assert torch.equal(same.conv.weight, model.block.cell.conv.weight)
+        outputs[kind] = model.block.cell(inner, inner)
+    assert torch.equal(outputs["deq"], outputs["explicit_matched"])
+
+
+def test_a_changed_file_is_another_cell(cells):
+    module, file = cells
+    before = ModelConfig(kind="explicit_matched", width=2, cell=f"{module}:Cell")
+    assert build_model(before, 10, 1).block.cell.forward.__code__.co_consts.count(0.5) == 1
+    file.write_text(CELL_FILE.replace("FACTOR", "0.25"))
+    with pytest.raises(ValueError, match="changed since this run was configured"):
+        build_model(before, 10, 1)
+    after = ModelConfig(kind="explicit_matched", width=2, cell=f"{module}:Cell")
+    assert after.source != before.source and before.replace(cell=f"{module}:Cell") == after
+    assert build_model(after, 10, 1).block.cell.forward.__code__.co_consts.count(0.25) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Narrow", r"must return a tensor like its state, \(2, 16, 4, 4\), and returned \(2, 2, 4, 4\)"),
+        ("Raises", "raised KeyError: 'weight'"),
+        ("Misspelt", "cannot be imported .*Misspelt"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_refused(cells, name, says):
+    module, _ = cells
+    with pytest.raises(ValueError, match=says):
+        _build("explicit_matched", cell=f"{module}:{name}")
+
+
+@pytest.mark.parametrize("name", ["no_such_module:Cell", "__main__:Cell", "my cells"])
+def test_a_cell_that_is_not_there_is_refused_when_it_is_configured(name):
+    with pytest.raises(ValueError, match=r"found no module|write it to a \.py file|unknown value"):
+        ModelConfig(kind="deq", cell=name)
+
+
+def test_the_digest_of_a_cell_is_the_stored_one():
+    name = "nclib.papers.neural_collapse.example_cell:ExampleCell"
+    assert ModelConfig(kind="deq", cell=name).source == "3a77f12f0e7855e7"
