@@ -72,7 +72,7 @@ test-slow: setup
 	$(PYTEST) -m slow $(ARGS)
 
 # The core on the oldest torch that it accepts, in an environment of its own that is removed afterwards.
-OLDEST := solver deq gradients jacobian metrics measuring losses imbalance
+OLDEST := solver deq gradients jacobian metrics losses imbalance
 test-oldest:
 	"$$PYTHON" -m venv build/oldest
 	build/oldest/bin/python -m pip install -q "torch==2.6.*" "torchvision==0.21.*" lazy-loader numpy pytest hypothesis \
@@ -84,7 +84,7 @@ lab: setup
 	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
 
 # The core against its peers, the engine that makes many runs, and training on a GPU. All want idle cores.
-bench: SCRIPTS = metrics training solver
+bench: SCRIPTS = training solver
 bench-scale: SCRIPTS = schedule engine reading
 bench-gpu: SCRIPTS = throughput
 bench: peers

@@ -57,7 +57,7 @@ from .metrics import (
     seli_geometry as seli_geometry,
     simplex_etf as simplex_etf,
 )
-from .metrics.measuring import features as features, measure as measure
+from .metrics.measure import measure as measure
 from .models import build_model as build_model
 from .engine.experiments import experiment as experiment
 from .publish.artefacts import save_figure as save_figure, save_table as save_table

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from nclib import metrics
 from nclib.losses import adjusted_logits
 from nclib.metrics.checks import class_mask
-from nclib.metrics.hooks import evaluating
+from nclib.metrics.measure import evaluating
 from nclib.metrics.report import report_of
 from nclib.models import Classifier
 

@@ -20,7 +20,7 @@ def load(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["solver", "schedule", "reading", *slow("metrics", "training", "throughput", "engine")]
+    "name", ["solver", "schedule", "reading", *slow("training", "throughput", "engine")]
 )
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)

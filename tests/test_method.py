@@ -171,12 +171,12 @@ def test_the_record_counts_the_pairs_in_which_the_deq_ends_with_the_higher_loss(
 
 
 def benchmarks():
-    rows = pd.concat([table(f"bench/{name}") for name in ("solver", "training", "metrics")])
+    rows = pd.concat([table(f"bench/{name}") for name in ("solver", "training")])
     return rows[~rows["part"].isin(["truth", "evaluations to 1e-6"])]
 
 
 def ratio(what, case):
-    rows = pd.concat([table(f"bench/{name}") for name in ("solver", "training", "metrics")])
+    rows = pd.concat([table(f"bench/{name}") for name in ("solver", "training")])
     (found,) = rows.loc[(rows["what"] == what) & (rows["case"] == case), "ratio"]
     return found
 

@@ -4,8 +4,7 @@
 ``alone`` minority collapse and the effective rank; ``table`` has the metrics of a report once, with label, ideal value
 and range; ``report`` computes them all.
 
-Of networks: ``measuring`` measures the layers of any network, which ``hooks`` finds and reads.
-These are imported by their own names.
+``measure`` measures the layers of any network.
 
 Symbols: N samples, K classes, d feature dimension; h (N, d) features, w (K, d) classifier rows, μ_k class
 means, μ their mean under the chosen weighting. Everything is computed in float64, chunk by chunk, on the

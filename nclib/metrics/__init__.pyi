@@ -4,7 +4,6 @@ from . import (
     alone as alone,
     checks as checks,
     definitions as definitions,
-    measuring as measuring,
     report as report,
 )
 from .alone import (

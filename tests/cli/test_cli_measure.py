@@ -16,9 +16,6 @@ def load():
     hidden = [torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6), torch.nn.ReLU()]
     net = torch.nn.Sequential(*hidden, torch.nn.Linear(6, 3))
     return net, [(torch.randn(60, 5), torch.arange(60) % 3)]
-def tested():
-    net, loader = load()
-    return net, loader, [(torch.randn(20, 5), torch.arange(20) % 3)]
 def wrong():
     return 1
 """
@@ -38,20 +35,13 @@ def test_measure_prints_and_writes_the_table_of_a_network(own):
     done = nclib("measure", f"{own}:load", "--csv", "table.csv")
     assert done.exit_code == 0
     header = done.stdout.splitlines()[0].split()
-    assert header == ["metric", "1", "4.input"]
+    assert header == ["metric", "0", "1", "2", "3", "4.input"]
     table = pd.read_csv("table.csv", dtype={"layer": str})
-    assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == {"1", "4.input"}
-    row = next(line for line in done.stdout.splitlines() if line.strip().startswith("nc3_alignment"))
+    assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == set(header[1:])
+    named = nclib("measure", f"{own}:load", "--layer", "1", "--layer", "4.input")
+    assert named.exit_code == 0 and named.stdout.splitlines()[0].split() == ["metric", "1", "4.input"]
+    row = next(line for line in named.stdout.splitlines() if line.strip().startswith("nc3_alignment"))
     assert row.split()[1] == "–"
-    every = nclib("measure", f"{own}:load", "--layer", "all")
-    assert every.exit_code == 0 and every.stdout.splitlines()[0].split() == ["metric", "0", "1", "2", "4.input"]
-
-
-def test_measure_takes_test_data_from_a_function_that_returns_them(own):
-    done = nclib("measure", f"{own}:tested", "--csv", "table.csv", "--pool", "cls")
-    assert done.exit_code == 0 and "ncc_accuracy_test" in done.stdout
-    table = pd.read_csv("table.csv").set_index(["layer", "metric"])["value"]
-    assert table["4.input", "samples_test"] == 20 and 0 <= table["4.input", "accuracy_test"] <= 1
 
 
 def test_measure_reads_arrays(tmp_path):
@@ -65,15 +55,14 @@ def test_measure_reads_arrays(tmp_path):
     assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
     np.savez(tmp_path / "few.npz", h=h, labels=labels)
     assert "nc3_alignment" not in nclib("measure", tmp_path / "few.npz").stdout
-    assert "--layer and --pool are of a network" in nclib("measure", tmp_path / "few.npz", "--pool", "cls").stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no_such_module_anywhere:load"], "found no module 'no_such_module_anywhere'"),
+        (["no_such_module_anywhere:load"], "No module named 'no_such_module_anywhere'"),
         (["OWN:laod"], "has no attribute 'laod'"),
-        (["OWN:wrong"], r"must return (model, loader) or (model, loader, test), got <class"),
+        (["OWN:wrong"], "must return (model, loader), got <class"),
         (["objects.npz"], "objects.npz cannot be read"),
         (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds ['h', 'x']"),
         (["short.npz"], "labels must be integers of shape (6,)"),

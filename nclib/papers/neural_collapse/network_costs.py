@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nclib.config import RunConfig
 from nclib.engine.reference import load_run
-from nclib.metrics.hooks import evaluating
+from nclib.metrics.measure import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
 
 # A diagram of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes.

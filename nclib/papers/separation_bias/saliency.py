@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nclib import data, training
 from nclib.config import PostHocConfig
 from nclib.engine.jobs import Job, Result
-from nclib.metrics.hooks import evaluating
+from nclib.metrics.measure import evaluating
 from nclib.models import Classifier
 
 
