@@ -1,11 +1,12 @@
 """How many images each class keeps, and which ones.
 
-Two questions are kept apart: *how many* (``step_imbalance``, ``exponential_imbalance``: counts listed from
-the largest class to the smallest) and *which class is which* (``class_order``, ``assign_counts``).
-``subsample_indices`` then draws the images. Every random choice has its own generator: no global random state
-is read or written.
+Two questions are kept apart: *how many* (``step_imbalance``, ``exponential_imbalance``: counts listed
+from the largest class to the smallest) and *which class is which* (``class_order``,
+``assign_counts``). ``subsample_indices`` then draws the images. Every random choice has its own
+generator: no global random state is read or written.
 
->>> counts = assign_counts(step_imbalance(10, 5000, num_majority=3, ratio=100), class_order(10, how="random", seed=0))
+>>> counts = step_imbalance(10, 5000, num_majority=3, ratio=100)
+>>> counts = assign_counts(counts, class_order(10, how="random", seed=0))
 >>> labels = torch.arange(10).repeat_interleave(5000)
 >>> len(subsample_indices(labels, counts, seed=0)) == int(sum(counts))
 True
@@ -38,16 +39,27 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
 
     Returns
     -------
-    (K,) int64, the K_A majority counts first. Every count is at least 1, so where n_max < R the real ratio is n_max.
+    (K,) int64, the K_A majority counts first. Every count is at least 1, so where n_max < R the
+    real ratio is n_max.
 
     Raises
     ------
     ValueError
-        K_A outside its range.
+        A number outside its range.
+
+    Examples
+    --------
+    >>> step_imbalance(4, 130, num_majority=2, ratio=10).tolist()
+    [130, 130, 13, 13]
     """
+    _check_sizes(num_classes, n_max, ratio)
     if not 1 <= num_majority <= num_classes - 1:
-        raise ValueError(f"num_majority must be from 1 to {num_classes - 1}, got {num_majority!r}")
-    return torch.tensor([n_max] * num_majority + [_round_count(n_max / ratio)] * (num_classes - num_majority))
+        raise ValueError(
+            f"give num_majority (K_A) from 1 to {num_classes - 1} of {num_classes} classes, got {num_majority!r}"
+        )
+    majority = [n_max] * num_majority
+    minority = [_round_count(n_max / ratio)] * (num_classes - num_majority)
+    return torch.tensor(majority + minority)
 
 
 def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:
@@ -66,8 +78,20 @@ def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:
     Returns
     -------
     (K,) int64, non-increasing, every count at least 1.
+
+    Raises
+    ------
+    ValueError
+        A number outside its range.
+
+    Examples
+    --------
+    >>> exponential_imbalance(3, 400, ratio=16).tolist()
+    [400, 100, 25]
     """
-    return torch.tensor([_round_count(n_max * ratio ** (-k / (num_classes - 1))) for k in range(num_classes)])
+    _check_sizes(num_classes, n_max, ratio)
+    sizes = [n_max * ratio ** (-k / (num_classes - 1)) for k in range(num_classes)]
+    return torch.tensor([_round_count(size) for size in sizes])
 
 
 def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor:
@@ -105,7 +129,8 @@ def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) ->
     ValueError
         The lengths differ, or ``order`` is not a permutation.
     """
-    counts, order = torch.as_tensor(counts), torch.as_tensor(order)
+    counts = torch.as_tensor(counts)
+    order = torch.as_tensor(order)
     if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
         raise ValueError(f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()}")
     return counts[order.argsort()]
@@ -116,8 +141,9 @@ def subsample_indices(
 ) -> Tensor:
     """Indices of ``counts[k]`` samples of each class k, drawn without replacement.
 
-    Each class is shuffled once and cut, so with one seed a smaller count keeps a subset of what a larger one
-    keeps: runs at R = 10 and R = 100 share their majority images and nest their minority images.
+    Each class is shuffled once and cut, so with one seed a smaller count keeps a subset of what a
+    larger one keeps: runs at R = 10 and R = 100 share their majority images and nest their minority
+    images.
 
     Parameters
     ----------
@@ -134,12 +160,15 @@ def subsample_indices(
     ValueError
         a class has fewer samples than asked for, or a count is below 1.
     """
-    labels, counts = torch.as_tensor(labels).cpu(), torch.as_tensor(counts).cpu()
+    labels = torch.as_tensor(labels).cpu()
+    counts = torch.as_tensor(counts).cpu()
     available = torch.bincount(labels, minlength=len(counts))
     wrong = [k for k in range(len(counts)) if not 1 <= counts[k] <= available[k]]
     if wrong:
-        listed = ", ".join(f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5])
-        raise ValueError(f"cannot sample {listed}: lower n_max or test_per_class; each count must be at least 1")
+        asked = [f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5]]
+        raise ValueError(
+            f"cannot sample {', '.join(asked)}: lower n_max or test_per_class; each count must be at least 1"
+        )
     generator = torch.Generator().manual_seed(seed)
     kept = []
     for k, count in enumerate(counts.tolist()):
@@ -149,8 +178,19 @@ def subsample_indices(
 
 
 def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Indices (M,) of the first `per_class` samples of each class, or of all where a class has fewer."""
+    """Indices (M,) of the first `per_class` samples of each class, or all where it has fewer."""
     return np.concatenate([np.flatnonzero(labels == k)[:per_class] for k in np.unique(labels)])
+
+
+def _check_sizes(num_classes: int, n_max: int, ratio: float) -> None:
+    if num_classes < 2:
+        raise ValueError(f"give at least 2 classes, got num_classes={num_classes!r}")
+    if not n_max >= 1:
+        raise ValueError(f"give n_max, the images of the largest class, of at least 1, got {n_max!r}")
+    if not (math.isfinite(ratio) and ratio >= 1):
+        raise ValueError(
+            f"give ratio, the largest class over the smallest, as a finite number of at least 1, got {ratio!r}"
+        )
 
 
 def _round_count(value: float) -> int:

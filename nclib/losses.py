@@ -1,7 +1,8 @@
 """Training objectives for imbalanced classes, next to plain cross-entropy.
 
-All of them see the number of training images of each class and nothing else of the data. Written for the classifier
-without bias that every arm here has; z (B, K) are logits, y (B,) labels, n_k the images of class k.
+All of them see the number of training images of each class and nothing else of the data. They are
+written for the classifier without bias that every network here has; z (B, K) are logits, y (B,)
+labels, n_k the images of class k.
 """
 
 import torch
@@ -21,10 +22,12 @@ DEFERRED_FROM = 0.8
 
 
 def adjusted_logits(logits: Tensor, counts: Tensor) -> Tensor:
-    """Logits of a finished network, corrected for the class sizes it was trained on: z_k − log(n_k/N).
+    """Logits of a finished network, corrected for the class sizes it was trained on.
 
-    The largest is the prediction that minimises the error under equal class sizes if the softmax of z is right under
-    the training distribution.
+        z_k − log(n_k/N)
+
+    The largest is the prediction that minimises the error under equal class sizes, if the softmax
+    of z is right under the training distribution.
 
     Source: Menon et al. (2021), section 4.1, τ = 1.
 
@@ -32,9 +35,16 @@ def adjusted_logits(logits: Tensor, counts: Tensor) -> Tensor:
     ----------
     logits : (B, K).
     counts : (K,) training images of each class, all at least 1.
+
+    Examples
+    --------
+    >>> adjusted_logits(torch.zeros(1, 3), torch.tensor([100, 20, 1])).argmax(1)
+    tensor([2])
     """
-    counts = counts.to(logits.device, torch.promote_types(logits.dtype, torch.float32))  # half ends at 65,504
-    return logits - (counts / counts.sum()).log().to(torch.result_type(logits, 1.0))
+    at_least_single = torch.promote_types(logits.dtype, torch.float32)  # half ends at 65,504
+    counts = counts.to(logits.device, at_least_single)
+    prior = counts / counts.sum()
+    return logits - prior.log().to(torch.result_type(logits, 1.0))
 
 
 def class_balanced_weights(counts: Tensor) -> Tensor:
@@ -61,8 +71,8 @@ class Loss:
         cross_entropy      −log softmax(z)_y
         balanced_softmax   −log softmax(z + log n)_y: Ren et al. (2020); Menon et al. (2021), eq. 10
         class_balanced     weight_y · cross-entropy: Cui et al. (2019)
-        ldam_drw           cross-entropy of z − 30 margin_y e_y, from 80 % of the epochs on times weight_y:
-                           Cao et al. (2019)
+        ldam_drw           cross-entropy of z − 30 margin_y e_y, from 80 % of the epochs on times
+                           weight_y: Cao et al. (2019)
 
     Parameters
     ----------
@@ -73,7 +83,8 @@ class Loss:
     """
 
     def __init__(self, name: LossName, counts: Tensor, epochs: int, like: Tensor) -> None:
-        self.name, self.epochs = name, epochs
+        self.name = name
+        self.epochs = epochs
         self.log_counts = counts.double().log().to(like)
         self.weights = class_balanced_weights(counts).to(like)
         self.margins = COSINE_SCALE * ldam_margins(counts).to(like)
@@ -84,6 +95,8 @@ class Loss:
             logits = logits + self.log_counts
         elif self.name == "ldam_drw":
             logits = logits - F.one_hot(labels, len(self.margins)) * self.margins
-        values = F.cross_entropy(logits, labels, reduction="none")
+        losses = F.cross_entropy(logits, labels, reduction="none")
         deferred = self.name == "ldam_drw" and epoch > DEFERRED_FROM * self.epochs
-        return values * self.weights[labels] if self.name == "class_balanced" or deferred else values
+        if self.name == "class_balanced" or deferred:
+            losses = losses * self.weights[labels]
+        return losses

@@ -1,10 +1,12 @@
 """Objectives for imbalanced classes against their written-out formulas."""
 
+import doctest
 import math
 
 import pytest
 import torch
 
+from nclib import losses
 from nclib.losses import Loss, adjusted_logits, class_balanced_weights, ldam_margins
 
 COUNTS = torch.tensor([100, 20, 1])
@@ -64,3 +66,21 @@ def test_half_precision_has_room_for_any_number_of_images():
     for kind in (torch.float16, torch.bfloat16):
         found = adjusted_logits(logits.to(kind), counts)
         assert found.dtype == kind and torch.allclose(found.float(), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"])
+def test_gradients_are_those_of_finite_differences(name):
+    loss = Loss(name, COUNTS, epochs=10, like=LOGITS)
+    logits = LOGITS.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss(z, LABELS, epoch=10), logits)
+
+
+def test_of_equal_classes_all_but_ldam_are_cross_entropy():
+    equal = torch.full((3,), 7)
+    plain = Loss("cross_entropy", equal, epochs=10, like=LOGITS)(LOGITS, LABELS, 1)
+    for name in ("balanced_softmax", "class_balanced"):
+        assert torch.allclose(Loss(name, equal, epochs=10, like=LOGITS)(LOGITS, LABELS, 1), plain)
+
+
+def test_the_examples_run():
+    assert doctest.testmod(losses).failed == 0

@@ -1,9 +1,12 @@
 """Counts are the ones printed in the paper, draws are exact, and nothing global is touched."""
 
+import doctest
+
 import numpy as np
 import pytest
 import torch
 
+from nclib import imbalance
 from nclib.imbalance import assign_counts, class_order, exponential_imbalance, step_imbalance, subsample_indices
 
 
@@ -83,3 +86,48 @@ def test_no_global_random_state_is_touched(labels):
     assert torch.equal(before, torch.get_rng_state())
     torch.manual_seed(99)  # nor does the global state decide anything
     assert torch.equal(drawn, subsample_indices(labels, [5] * 5, seed=5))
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0, -10, float("nan"), float("inf")])
+def test_a_ratio_below_one_or_not_finite_is_refused(ratio):
+    with pytest.raises(ValueError, match=r"give ratio.* at least 1, got"):
+        step_imbalance(10, 500, 3, ratio)
+    with pytest.raises(ValueError, match=r"give ratio.* at least 1, got"):
+        exponential_imbalance(10, 500, ratio)
+
+
+@pytest.mark.parametrize("n_max", [0, -5])
+def test_a_largest_class_without_images_is_refused(n_max):
+    with pytest.raises(ValueError, match="give n_max"):
+        step_imbalance(10, n_max, 3, 10)
+    with pytest.raises(ValueError, match="give n_max"):
+        exponential_imbalance(10, n_max, 10)
+
+
+@pytest.mark.parametrize("num_majority", [0, 10, 30, -1])
+def test_a_step_has_majority_and_minority_classes(num_majority):
+    with pytest.raises(ValueError, match=r"give num_majority \(K_A\) from 1 to 9 of 10 classes"):
+        step_imbalance(10, 500, num_majority, 10)
+
+
+def test_one_class_is_no_imbalance():
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        exponential_imbalance(1, 500, 10)
+
+
+def test_counts_and_order_must_fit():
+    with pytest.raises(ValueError, match="permutation of the 3 class ids"):
+        assign_counts([3, 2, 1], torch.tensor([0, 1, 1]))
+
+
+def test_more_samples_than_there_are_and_none_are_refused(labels):
+    for wanted in ([1000, 1, 1, 1, 1], [0, 1, 1, 1, 1]):
+        with pytest.raises(ValueError, match=f"cannot sample {wanted[0]} of .* in class 0: lower n_max"):
+            subsample_indices(labels, wanted, seed=0)
+
+
+def test_the_examples_run():
+    assert doctest.testmod(imbalance).failed == 0
