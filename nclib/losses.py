@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nclib.config.parts import LossName
+from nclib.config import LossName
 
 EFFECTIVE_NUMBER_BETA = 0.9999
 """β of the effective number of images (Cui et al. 2019, the value used for CIFAR)."""

@@ -23,12 +23,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nclib import deq, solver
-from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
+from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig, import_object
 from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
 from nclib.solver import Solution
-from nclib.system import own_code
 
 
 class Output(NamedTuple):
@@ -204,14 +203,14 @@ def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
     options = cfg.model_dump(exclude={"method"}, exclude_none=True)
     if cfg.method == "neumann":
         return deq.Neumann(terms=cfg.steps)
-    if cfg.method in ("unrolled", "reversible"):
+    if cfg.method == "unrolled":
         options["tol"] = tol
     return getattr(deq, cfg.method.capitalize())(**options)
 
 
 def _own_cell(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
     """The user's cell for so many channels, with the initial weights that it draws itself after `seed`."""
-    make = own_code.load(cfg.cell, cfg.source)
+    make = import_object(cfg.cell, cfg.source)
     options = {"groups": cfg.groups} if "groups" in inspect.signature(make).parameters else {}
     torch.manual_seed(seed)
     try:
@@ -241,7 +240,7 @@ def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
         cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
         rule = build_gradient(cfg.gradient, cfg.solver.tol)
-        solver = None if isinstance(rule, (deq.Unrolled, deq.Reversible)) else build_solver(cfg.solver)
+        solver = None if isinstance(rule, deq.Unrolled) else build_solver(cfg.solver)
         # the output of a classifier has its solution, and evaluations report the share that converged
         return DEQ(cell, solver, rule, z0=cfg.start, on_failure="ignore")
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
@@ -269,8 +268,6 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     ConfigError
         When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, when `groups`
         does not divide it, or when a cell of the user's own fails.
-    OwnCodeError
-        When that cell cannot be imported, or its source changed.
 
     Examples
     --------

@@ -274,7 +274,7 @@ class _Trainer:
         few = rule is not None and rule.method == "implicit" and rule.steps is not None  # which are meant
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF and not few:
             said = f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps"
-            warn(f"{said} (of gradient method 'reversible' fewer steps)", BackwardNotConverged)
+            warn(said, BackwardNotConverged)
         if (failed := overall.get("not_converged", 0.0)) > 0.5 and epoch == train.epochs:
             said = f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance"
             warn(f"{said}; allow more steps, or make the cell contract more", RuntimeWarning)

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from nclib.config import ConfigError, suggest
-from nclib.config.parts import RESOLVED_FOLDER
+from nclib.config import RESOLVED_FOLDER, ConfigError, suggest
 from nclib.data.base import DATASETS, SPLITS, DataError, Dataset
 from nclib.system import paths
 from nclib.system.files import sha256, write_atomic

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nclib import data
-from nclib.config import DataConfig, ModelConfig, RunConfig, recipe
+from nclib.config import DataConfig, ModelConfig, RunConfig, recipe, search_working_directory
 from nclib.engine.profiles import OVERRIDES, Profile, get_profile, override
-from nclib.system import own_code
 
 ARMS = ("explicit", "deq")
 
@@ -47,7 +46,7 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
 
     Parameters
     ----------
-    given : values of `nclib.config.named_options`, by their keys: "seed", "data.ratio"
+    given : options by their dotted names: "seed", "data.ratio"
 
     Raises
     ------
@@ -63,7 +62,7 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
     if {"data.num_majority", "data.ratio"} & set(values):
         values.setdefault("data.imbalance", "step")
     if "model.cell" in values:
-        own_code.search_here()
+        search_working_directory()
     for key, value in values.items():
         group, _, name = key.rpartition(".")
         (tree.setdefault(group, {}) if group else tree)[name] = value

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from nclib import models, training
-from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id, source_file
 from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.engine.store import DamageWarning, RunStore
-from nclib.system import own_code, processes, provenance
+from nclib.system import processes, provenance
 from nclib.system.warning import warn
 from nclib.training import Result as Result
 
@@ -83,7 +83,7 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     needed, on = config.needs(), torch.device("cpu") if config.on_cpu else device
     base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, 1))
     own = config.model.own_cell if isinstance(config, RunConfig) else None
-    code = own_code.source(own) if own else {}  # as it is now: what is trained is checked against its digest
+    code = {f"{own.partition(':')[0]}.py": source_file(own).read_bytes()} if own else {}  # as it is now
 
     with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

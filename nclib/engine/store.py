@@ -26,8 +26,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib.config import SCHEMA_VERSION, ConfigError, RunConfig, StoredConfig, digest, run_id
-from nclib.config.parts import setting
+from nclib.config import SCHEMA_VERSION, ConfigError, RunConfig, StoredConfig, digest, run_id, setting
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
 from nclib.system.warning import warn
@@ -101,9 +100,8 @@ class StoredRun:
         Raises
         ------
         ConfigError
-            Where the run is of another kind, or has a cell of your own that `code` does not name.
-        OwnCodeError
-            Where that file has changed since. The folder of the run has it as it was, as code.*.py.
+            Where the run is of another kind, or has a cell of your own that `code` does not name, or whose file has
+            changed since. The folder of the run has it as it was, as code.*.py.
         CorruptRun
             Where the weights are damaged, or the run is one of the reference results, of which few have any.
 

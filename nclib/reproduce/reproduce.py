@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nclib.config import ConfigError, StoredConfig, one_of, run_id
+from nclib.config import ConfigError, StoredConfig, one_of, run_id, search_working_directory
 from nclib.engine import experiments, profiles, runs
 from nclib.engine.jobs import place
 from nclib.engine.profiles import given
@@ -20,7 +20,7 @@ from nclib.publish.notebooks import select, source
 from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.system import other_parameters, own_code, paths
+from nclib.system import other_parameters, paths
 from nclib.system.terminal import duration, progress_bar, short
 
 DRAWN_AS_FAR_AS_THERE = dict(experiments.told("DRAWN_AS_FAR_AS_THERE"))
@@ -140,7 +140,7 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
     """
     tasks, makers = [], experiments.known()
     if any(text.startswith("cell=") for text in overrides):
-        own_code.search_here()
+        search_working_directory()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
         maker, configs = DRAWN_AS_FAR_AS_THERE.get(name, name), {}

@@ -368,15 +368,6 @@ def test_threads_take_turns():
     assert all(torch.equal(alone[name], weights[name]) for weights in both for name in alone)
 
 
-def test_a_run_can_name_reversible_steps_whose_reversal_is_on_record():
-    gradient = {"method": "reversible", "steps": 12}
-    run = training.train(_config("deq", model={"gradient": gradient}))
-    assert _value(run, "solver_steps", "steps") == 25 and _value(run, "backward_steps", "steps") == 24
-    assert _value(run, "backward_not_converged", "steps") == 0 and math.isfinite(_value(run, "loss"))
-    with pytest.warns(BackwardNotConverged, match=r"of gradient method 'reversible' fewer steps"):
-        training.train(_config("deq", epochs=1, model={"gradient": gradient | {"steps": 14, "beta": 0.9}}))
-
-
 @pytest.mark.parametrize("kind", ["explicit", "deq"])
 def test_bfloat16(kind):
     run = training.train(_config(kind, precision="bfloat16"))

@@ -80,10 +80,10 @@ def compute_in_blocks(config: RunConfig) -> float:
     In units of one evaluation of the cell, a training step of an equilibrium takes s forward evaluations, one more to
     attach the gradient, b products with the transposed Jacobian and a backward pass of 2; an explicit block takes 3.
     s and b are means over the whole run; a series takes one product less than it has terms or steps. Refused with a
-    ValueError are ``unrolled`` and ``reversible``, which differentiate every step.
+    ValueError is ``unrolled``, which differentiates every step.
     """
     rule = config.model.gradient
-    if rule.method in ("unrolled", "reversible"):
+    if rule.method == "unrolled":
         raise ValueError(f"gradient method {rule.method!r} differentiates every step: count the steps")
     series = rule.steps - 1 if rule.method in ("neumann", "phantom") else 0
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
