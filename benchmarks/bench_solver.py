@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from nclib.deq import DEQ
 from nclib.models import ResidualCell
-from nclib.solver import Anderson, Broyden, FixedPointIteration, Solver, fixed_point
+from nclib.solvers import Anderson, Broyden, FixedPointIteration, Solver, fixed_point
 
 SIZES = {"B=128 C=128": (128, 128), "B=32 C=512": (32, 512)}
 VECTORS = 20  # states each method may remember when evaluations are compared, the current pair not counted

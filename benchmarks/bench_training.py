@@ -23,9 +23,9 @@ from torch.nn import functional as F
 from nclib import training
 from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
 from nclib.course import saved_bytes
-from nclib.deq import DEQ, Gradient, Implicit, Neumann, Phantom, Reversible, Unrolled
+from nclib.deq import DEQ, Gradient, Implicit, Neumann, Phantom, Unrolled
 from nclib.models import Classifier, build_model
-from nclib.solver import Broyden, Solution, Solver, fixed_point
+from nclib.solvers import Broyden, Solution, Solver, fixed_point
 
 GRADIENTS = {"implicit": {"method": "implicit"}, "phantom": {"method": "phantom"}}
 SOLVERS = {"Broyden": {"method": "broyden"}, "Anderson": {"method": "anderson"}}
@@ -110,7 +110,6 @@ def gradient_rules(case: str, batch: int, channels: int, repeats: int) -> list[F
         "phantom, 1 step": Phantom(),
         "Neumann, 5 terms": Neumann(5),
         "unrolled, 20 steps": Unrolled(20),
-        "reversible, 10 steps": Reversible(10),  # with two evaluations each
     }
     cell, x = cell_and_input(batch, channels, gain=0.5)
     cell.requires_grad_(True)

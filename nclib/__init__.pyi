@@ -5,6 +5,7 @@ from . import (
     config as config,
     data as data,
     deq as deq,
+    diagnosis as diagnosis,
     engine as engine,
     evaluation as evaluation,
     imbalance as imbalance,
@@ -13,7 +14,7 @@ from . import (
     models as models,
     publish as publish,
     reproduce as reproduce,
-    solver as solver,
+    solvers as solvers,
     system as system,
     training as training,
 )
@@ -36,10 +37,9 @@ from .deq import (
     Neumann as Neumann,
     Phantom as Phantom,
     Unrolled as Unrolled,
-    diagnose as diagnose,
     jacobian_frobenius_sq as jacobian_frobenius_sq,
-    spectral_radius as spectral_radius,
 )
+from .diagnosis import diagnose as diagnose, spectral_radius as spectral_radius
 from .engine.reference import load_run as load_run
 from .engine.runs import ensure_runs as ensure_runs, plan as plan
 from .evaluation import evaluate as evaluate
@@ -61,8 +61,14 @@ from .metrics.measure import measure as measure
 from .models import build_model as build_model
 from .engine.experiments import experiment as experiment
 from .publish.artefacts import save_figure as save_figure, save_table as save_table
-from .methods import Anderson as Anderson, Broyden as Broyden, FixedPointIteration as FixedPointIteration
-from .solver import Solution as Solution, Status as Status, fixed_point as fixed_point
+from .solvers import (
+    Anderson as Anderson,
+    Broyden as Broyden,
+    FixedPointIteration as FixedPointIteration,
+    Solution as Solution,
+    Status as Status,
+    fixed_point as fixed_point,
+)
 from .training import train as train
 
 __version__: str

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib import deq, solver
+from nclib import deq, solvers
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig, import_object
 from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
-from nclib.solver import Solution
+from nclib.solvers import Solution
 
 
 class Output(NamedTuple):
@@ -190,10 +190,10 @@ def _fix_at_etf(classifier: nn.Linear, seed: int) -> None:
     classifier.weight = nn.Parameter(fixed, requires_grad=False)
 
 
-_SOLVERS = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
+_SOLVERS = {"broyden": solvers.Broyden, "anderson": solvers.Anderson, "fixed_point": solvers.FixedPointIteration}
 
 
-def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Anderson | solver.Broyden:
+def build_solver(cfg: SolverConfig) -> solvers.FixedPointIteration | solvers.Anderson | solvers.Broyden:
     """The solver `cfg` describes."""
     return _SOLVERS[cfg.method](**cfg.model_dump(exclude={"method"}, exclude_none=True))
 

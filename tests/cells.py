@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from nclib.deq import DEQ, Reversible, Unrolled
-from nclib.solver import Anderson, Broyden, FixedPointIteration
+from nclib.deq import DEQ, Unrolled
+from nclib.solvers import Anderson, Broyden, FixedPointIteration
 
 EXACT = [FixedPointIteration(1e-13, 500), Anderson(1e-13, 300), Broyden(1e-13, 300)]
 
@@ -44,28 +44,21 @@ class ConvCell(nn.Module):
 
 def with_rule(cell, solver, gradient, **options):
     """A layer with the rule, and with the solver where the rule takes one."""
-    return DEQ(cell, None if isinstance(gradient, (Unrolled, Reversible)) else solver, gradient, **options)
+    return DEQ(cell, None if isinstance(gradient, Unrolled) else solver, gradient, **options)
+
+
+class LinearCell(nn.Module):
+    """z ↦ A z + x with ‖A‖ = rho: z* = (I − A)⁻¹ x."""
+
+    def __init__(self, rho=0.8, size=3):
+        super().__init__()
+        a = random(size, size, seed=5)
+        self.a = nn.Parameter(rho * a / torch.linalg.matrix_norm(a, 2))
+
+    def forward(self, z, x):
+        return z @ self.a.T + x
 
 
 def linear_layer(gradient, rho=0.8, solver=EXACT[2]):
-    a = random(3, 3, seed=5)
-    a = nn.Parameter(rho * a / torch.linalg.matrix_norm(a, 2))
-    return with_rule(lambda z, x: z @ a.T + x, solver, gradient), a
-
-
-class TwoPartCell(nn.Module):
-    """z₁ (B, 3) and z₂ (B, 2, 2), each a function of both."""
-
-    def __init__(self, gain=0.5):
-        super().__init__()
-        w = random(7, 7, seed=1)
-        self.w = nn.Parameter(gain * w / torch.linalg.matrix_norm(w, 2))
-
-    def forward(self, z, x):
-        first, second = z
-        value = torch.tanh(torch.cat((first, second.flatten(1)), 1) @ self.w.T + x)
-        return value[:, :3], value[:, 3:].reshape(-1, 2, 2)
-
-
-def zeros_of_two_parts(rows):
-    return torch.zeros(rows, 3).double(), torch.zeros(rows, 2, 2).double()
+    cell = LinearCell(rho)
+    return with_rule(cell, solver, gradient), cell.a

@@ -72,10 +72,10 @@ sys.meta_path.insert(0, Refuse())
 
 import torch
 import nclib as nc
-from nclib import imbalance, metrics, solver
+from nclib import imbalance, metrics, solvers
 
 solution = nc.fixed_point(lambda z: 0.5 * z + 1, nc.Anderson(), torch.zeros(2, 3))
-assert solution.converged.all() and nc.Status.CONVERGED == solver.Status.CONVERGED
+assert solution.converged.all() and nc.Status.CONVERGED == solvers.Status.CONVERGED
 layer = nc.DEQ(lambda z, x: torch.tanh(0.5 * z) + x, nc.Broyden(tol=1e-5), nc.Implicit())
 x = torch.randn(4, 3, requires_grad=True)
 z, solution = layer(x)

@@ -14,7 +14,7 @@ from nclib.data import Batches, Split, make_split
 from nclib.engine.experiments import experiment
 from nclib.engine.reference import load_run
 from nclib.models import Classifier, build_model
-from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Solver, fixed_point
+from nclib.solvers import Anderson, Broyden, FixedPointIteration, Solution, Solver, fixed_point
 
 Map = Callable[[Tensor], Tensor]
 

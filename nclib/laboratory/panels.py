@@ -24,7 +24,7 @@ from nclib.engine.reference import load_run
 from nclib.engine.store import HISTORY, CorruptRun, default_store
 from nclib.laboratory import compute
 from nclib.publish import plotting
-from nclib.solver import Solution, Status
+from nclib.solvers import Solution, Status
 
 _SOLVER = {"tol": [1e-6, 1e-2, 1e-4, 1e-8], "max_steps": (1, 200)}
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nclib.methods import is_whole
 from nclib.metrics.checks import Array, as_tensor, check_batch, check_features, check_logits, scaled_rows
 from nclib.metrics.moments import ClassMoments, chunks
+from nclib.solvers import is_whole
 
 
 def simplex_etf(num_classes: int, dim: int) -> Tensor:

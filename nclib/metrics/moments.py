@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nclib.methods import is_whole
 from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_batch, check_weighting, class_mask
+from nclib.solvers import is_whole
 from nclib.system.warning import warn
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nclib.methods import is_whole
 from nclib.metrics import definitions as d
 from nclib.metrics.alone import classifier_norm_ratio, minority_cosine
 from nclib.metrics.moments import ClassMoments
+from nclib.solvers import is_whole
 
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 Number = float | Callable[[int, int], float]

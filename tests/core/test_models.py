@@ -7,7 +7,7 @@ from torch import nn
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
 from nclib.papers.separation_bias.regression import RegressorConfig
-from nclib.solver import FixedPointIteration
+from nclib.solvers import FixedPointIteration
 
 pytestmark = pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training
 

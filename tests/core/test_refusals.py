@@ -9,7 +9,6 @@ import pytest
 
 import nclib as nc
 from nclib.config import ConfigError
-from nclib.deq import Reversible
 
 WRONG = {"nan": float("nan"), "infinity": float("inf"), "bool": True, "text": "x", "list": [1]}
 VALID = {
@@ -19,7 +18,7 @@ VALID = {
 }
 """What else a call needs."""
 TAKERS = (
-    *(nc.FixedPointIteration, nc.Anderson, nc.Broyden, nc.Implicit, nc.Neumann, nc.Phantom, nc.Unrolled, Reversible),
+    *(nc.FixedPointIteration, nc.Anderson, nc.Broyden, nc.Implicit, nc.Neumann, nc.Phantom, nc.Unrolled),
     *(nc.SolverConfig, nc.GradientConfig, nc.DataConfig, nc.ModelConfig, nc.TrainConfig, nc.ClassMoments),
     *(nc.simplex_etf, nc.ideal_values, *VALID),
 )

@@ -21,7 +21,7 @@ from nclib.config import LAST_EPOCHS, ConfigError, ModelConfig, RunConfig, Solve
 from nclib.data import Batches, make_split
 from nclib.deq import DEQ, BackwardNotConverged
 from nclib.models import Output, build_model, count_parameters
-from nclib.solver import Solution, Status
+from nclib.solvers import Solution, Status
 
 STEP = {"imbalance": "step", "num_majority": 4, "ratio": 3.0}
 

@@ -8,7 +8,7 @@ from nclib import compare, metrics
 from nclib.course.answers import EXERCISES
 from nclib.course.exercises import check_exercise
 from nclib.metrics import simplex_etf
-from nclib.solver import FixedPointIteration, fixed_point
+from nclib.solvers import FixedPointIteration, fixed_point
 
 
 def test_broyden_update_is_the_inverse_of_the_least_change_of_the_jacobian():

@@ -29,7 +29,7 @@ def place(shared):
 
 
 # lesson 4 trains a layer beyond what its solver can do, to show it
-@pytest.mark.filterwarnings("default::nclib.deq.layer.ForwardNotConverged")
+@pytest.mark.filterwarnings("default::nclib.deq.ForwardNotConverged")
 @pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
                                   for name in (*record.DRAWN, *record.COMPUTED)])  # fmt: skip
 def test_numbers_are_the_recorded_ones(name, place):

@@ -11,7 +11,7 @@ from nclib import laboratory, training
 from nclib.engine.store import default_store
 from nclib.laboratory import compute, panels
 from nclib.models import build_solver
-from nclib.solver import fixed_point
+from nclib.solvers import fixed_point
 
 
 @pytest.fixture(autouse=True)

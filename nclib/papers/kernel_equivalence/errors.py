@@ -13,7 +13,7 @@ from nclib import data
 from nclib.papers.kernel_equivalence import activations, equivalents, exact
 from nclib.papers.kernel_equivalence.activations import AnyActivation
 from nclib.papers.kernel_equivalence.equivalents import gaussian_mixture, match_htanh, match_leaky_relu, spectral_norm
-from nclib.solver import FixedPointIteration, fixed_point
+from nclib.solvers import FixedPointIteration, fixed_point
 from nclib.system import paths
 
 _TOLERANCE = {np.float64: 1e-10, np.float32: 1e-6}
@@ -100,7 +100,7 @@ def matching_errors(
 def finite_width_kernels(
     x: np.ndarray, activation: AnyActivation, sigma_a2: float, width: int, draws: int, seed: int, tangent: bool = True
 ) -> exact.ImplicitKernels:
-    """Monte-Carlo estimates of the kernels: real DEQs of finite width, solved by `nclib.solver.fixed_point`.
+    """Monte-Carlo estimates of the kernels: real DEQs of finite width, solved by `nclib.solvers.fixed_point`.
 
     For each draw of A, B and a the equilibria z_i, then g_i = D_i (I − σ_a Aᵀ D_i)^−1 a with D_i = diag φ'(u_i)/√m, and
 

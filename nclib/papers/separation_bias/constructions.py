@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch.nn import functional as F
 
-from nclib.solver import FixedPointIteration, fixed_point
+from nclib.solvers import FixedPointIteration, fixed_point
 
 LARGEST_LEVEL = 51
 """Sawtooth levels m up to which float64 holds the weights and the dyadic points between two kinks."""
@@ -104,7 +104,7 @@ def lower_triangular_equilibrium(w: np.ndarray, injection: np.ndarray) -> np.nda
 
 
 def iterate_from_zero(w: np.ndarray, u: np.ndarray, b: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, int, float]:
-    """Plain fixed-point iteration of z = σ(W z + u x + b) from z = 0, to the last bit, by `nclib.solver`.
+    """Plain fixed-point iteration of z = σ(W z + u x + b) from z = 0, to the last bit, by `nclib.solvers`.
 
     Parameters
     ----------

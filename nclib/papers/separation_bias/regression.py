@@ -25,7 +25,7 @@ from nclib.engine.store import HISTORY
 from nclib.models import count_parameters
 from nclib.papers.separation_bias import constructions as built
 from nclib.papers.separation_bias.diagonal import participation_ratio
-from nclib.solver import EPSILON, FixedPointIteration, Solution
+from nclib.solvers import EPSILON, FixedPointIteration, Solution
 
 
 class TaskConfig(Config):

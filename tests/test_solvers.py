@@ -6,8 +6,7 @@ import pytest
 import torch
 from marks import slow
 
-from nclib.deq import DEQ, Implicit
-from nclib.solver import Anderson, Broyden, FixedPointIteration, Status, fixed_point
+from nclib.solvers import Anderson, Broyden, FixedPointIteration, Status, fixed_point, solve
 
 METHODS = [FixedPointIteration, Anderson, Broyden]
 ACCELERATED = [Anderson, Broyden]
@@ -179,13 +178,13 @@ def test_broyden_damps_an_update_that_would_make_it_singular():
 
 
 @pytest.mark.parametrize("dtype, tol, rounding", [(torch.float64, 1e-6, 1e-12), (torch.float32, 1e-4, 5e-7)])
-@pytest.mark.parametrize("rows", ["leave", "halve", "stay"])
+@pytest.mark.parametrize("halve", [False, True])
 @pytest.mark.parametrize("max_steps", [1, 6, 300])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_residual_reported_is_that_of_the_point_returned(method, max_steps, rows, dtype, tol, rounding):
+def test_the_residual_reported_is_that_of_the_point_returned(method, max_steps, halve, dtype, tol, rounding):
     x = (random(6, 8, 4, 4) * torch.logspace(-2, 1, 6).double().view(-1, 1, 1, 1)).to(dtype)
     cell = conv_cell(gain=2.0)
-    answer = fixed_point(cell, method(tol=tol, max_steps=max_steps), x, (x,), rows=rows)
+    answer = solve(cell, method(tol=tol, max_steps=max_steps), x, (x,), halve=halve)
     assert answer.value.dtype == answer.residual.dtype == answer.trace.dtype == dtype
     assert (residual_of(cell, answer.value, x) - answer.residual).abs().max() <= rounding
     assert torch.equal(answer.converged, answer.residual <= tol)
@@ -256,24 +255,30 @@ def test_answers_of_a_contraction_are_within_two_tolerances_over_one_less_rho(me
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_leaving_halving_and_staying_agree(method):
+def test_rows_that_leave_at_once_or_by_halves_or_stay_have_one_answer(method):
     cell, x = tanh_cell(0.9), random(9, 40) * torch.logspace(-2, 1, 9).double().unsqueeze(1)
-    solver, z0, sizes = method(tol=1e-8, max_steps=200), torch.zeros(9, 40).double(), {}
+    solver, z0 = method(tol=1e-8, max_steps=200), torch.zeros(9, 40).double()
+    sizes = {"leave": [], "halve": [], "stay": []}
 
-    def seen(name):
-        return lambda z, x: sizes.setdefault(name, []).append(len(z)) or cell(z, x)
+    def counted(name):
+        return lambda z, x: sizes[name].append(len(z)) or cell(z, x)
 
-    answers = [fixed_point(seen(rows), solver, z0, (x,), rows=rows) for rows in ("leave", "halve", "stay")]
-    answers.append(fixed_point(lambda z: cell(z, x), solver, z0))
-    for other in answers[1:]:
-        assert torch.equal(other.steps, answers[0].steps) and other.num_evals == answers[0].num_evals
-        assert torch.allclose(other.value, answers[0].value, rtol=1e-10, atol=1e-12)
+    leave = solve(counted("leave"), solver, z0, (x,))
+    halve = solve(counted("halve"), solver, z0, (x,), halve=True)
+    stay = solve(lambda z: counted("stay")(z, x), solver, z0)
+    for other in (halve, stay):
+        assert torch.equal(other.steps, leave.steps) and other.num_evals == leave.num_evals
+        assert torch.allclose(other.value, leave.value, rtol=1e-10, atol=1e-12)
     assert set(sizes["halve"]) <= {9, 4, 2, 1} and set(sizes["stay"]) == {9} and len(set(sizes["leave"])) > 2
 
 
+def test_a_limit_for_one_solve_takes_the_place_of_the_solvers():
+    answer = solve(torch.cos, FixedPointIteration(1e-12, 100), torch.zeros(2, 3), max_steps=3)
+    assert answer.num_evals == 3 and answer.status.tolist() == [Status.MAX_STEPS] * 2
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rows", ["leave", "stay"])
-def test_a_diverged_row_keeps_its_best_finite_iterate(method, rows):
+def test_a_diverged_row_keeps_its_best_finite_iterate(method):
     """Mixing with a mask by multiplication would turn it into NaN."""
     calls = [0]
 
@@ -282,7 +287,7 @@ def test_a_diverged_row_keeps_its_best_finite_iterate(method, rows):
         return torch.where((x > 1) & (calls[0] >= 3), math.nan, 0.5 * torch.cos(z) + x)
 
     x = torch.tensor([[0.1], [2.0], [0.3]]).double()
-    answer = fixed_point(f, method(tol=1e-12, max_steps=60), torch.zeros_like(x), (x,), rows=rows)
+    answer = fixed_point(f, method(tol=1e-12, max_steps=60), torch.zeros_like(x), (x,))
     assert answer.status.tolist() == [Status.CONVERGED, Status.DIVERGED, Status.CONVERGED]
     assert answer.value.isfinite().all() and answer.steps[1] == 3
     assert float(answer.residual[1]) == float(answer.trace[:2, 1].min())
@@ -295,9 +300,9 @@ def test_without_any_finite_evaluation_a_row_is_nan_and_no_other(method):
     z0 = random(2, 3)
     answer = fixed_point(lambda z: z * math.nan, method(), z0)
     assert answer.value.isnan().all() and answer.residual.isinf().all() and z0.isfinite().all()
-    for rows in ("leave", "halve", "stay"):
+    for halve in (False, True):
         bad = torch.tensor([[1.0], [0.0], [1.0], [0.0]]).double()
-        some = fixed_point(lambda z, bad: 0.5 * z + 0 / bad, method(1e-6), random(4, 3), (bad,), rows=rows)
+        some = solve(lambda z, bad: 0.5 * z + 0 / bad, method(1e-6), random(4, 3), (bad,), halve=halve)
         assert some.value.isnan().all(1).tolist() == some.value.isnan().any(1).tolist() == [False, True, False, True]
         assert some.converged.tolist() == [True, False, True, False]
     assert (answer.status == Status.DIVERGED).all() and answer.num_evals == 1
@@ -325,58 +330,56 @@ def test_autocast_does_not_reach_the_arithmetic_of_the_solver(method):
     assert torch.equal(plain.value, inside.value)
 
 
-@pytest.mark.parametrize("inference", [False, True])  # where tensors do not count their changes
-def test_a_map_that_changes_what_it_is_given_is_refused(inference):
-    """With ReLU(inplace=True) on z no row converged, and nothing said why."""
-    relu = torch.nn.ReLU(inplace=True)
-    for f in (lambda z, x: 0.5 * relu(z) + x, lambda z, x: z + x.mul_(0.5)):
-        x = random(3, 4)
-        with torch.inference_mode(inference), pytest.raises(ValueError, match="f changes a tensor that it is given"):
-            fixed_point(f, Broyden(), x, (x,))
-
-
 def test_a_map_that_closes_over_the_batch_is_told_where_its_tensors_go():
     rho = torch.tensor([[0.01], [0.9]]).double()
     with pytest.raises(ValueError, match=r"maps \(1, 1\) to \(2, 1\)") as caught:  # it broadcasts, and would go on
         fixed_point(lambda z, x: rho * z + x, FixedPointIteration(1e-6, 90), torch.zeros(2, 1).double(), (rho,))
     assert "f was given 1 of 2 rows" in caught.value.__notes__[0]
-    stay = fixed_point(lambda z, x: rho * z + x, Broyden(1e-6, 90), torch.zeros(2, 1).double(), (rho,), rows="stay")
-    assert stay.converged.all()
 
 
-class Halving:
-    """z + r/2."""
-
-    tol, max_steps = 1e-9, 200
-
-    def start(self, z):
-        return HalvingMemory(z)
-
-
-class HalvingMemory:
-    def __init__(self, z):
-        self.r = torch.empty_like(z)
-
-    def take(self, z, fz):
-        return torch.sub(fz, z, out=self.r[: len(z)])
-
-    def move(self, holes, movers):
-        self.r[holes] = self.r[movers]
-
-    def step(self, z):
-        return z + 0.5 * self.r[: len(z)]
+def test_what_is_no_batch_of_numbers_is_refused():
+    for z0 in (torch.zeros(()), torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 0)):
+        with pytest.raises(ValueError, match=r"z0 must be a batch of real floating-point rows \(B, \*\)"):
+            fixed_point(torch.cos, Broyden(), z0)
+    with pytest.raises(ValueError, match=r"args\[0\] has shape \(3, 2\); its first axis must be the 2 rows"):
+        fixed_point(torch.add, Broyden(), torch.zeros(2, 2), (torch.zeros(3, 2),))
+    with pytest.raises(TypeError, match="give tensors, as in args="):
+        fixed_point(torch.add, Broyden(), torch.zeros(2, 2), (1.0,))
+    with pytest.raises(ValueError, match="must return a tensor of the shape it is given"):
+        fixed_point(lambda z: z[:, :1], Broyden(), torch.zeros(2, 2))
+    with pytest.raises(TypeError, match=r"give a FixedPointIteration\(...\)"):
+        fixed_point(torch.cos, "broyden", torch.zeros(2, 2))
 
 
-@pytest.mark.parametrize("rows", ["leave", "halve", "stay"])
-def test_a_solver_of_ones_own_has_all_that_ours_have(rows):
-    x = random(8, 40) * torch.logspace(-3, 0, 8).double().unsqueeze(1)
-    own, ours = (
-        fixed_point(tanh_cell(0.9), method, torch.zeros_like(x), (x,), rows=rows)
-        for method in (Halving(), FixedPointIteration(1e-9, 200, 0.5))
-    )
-    assert own.converged.all() and len(set(own.steps.tolist())) > 2
-    assert torch.equal(own.steps, ours.steps) and torch.allclose(own.value, ours.value, rtol=1e-12)
-    layer, y = DEQ(tanh_cell(0.9), Halving(), Implicit(Halving())), x.clone().requires_grad_()
-    (got,) = torch.autograd.grad(layer(y)[0].sum(), y)
-    exact = DEQ(tanh_cell(0.9), Broyden(1e-12, 200))
-    assert torch.allclose(got, torch.autograd.grad(exact(y)[0].sum(), y)[0], rtol=1e-6, atol=1e-8)
+@pytest.mark.parametrize(
+    "options",
+    [{"tol": 0}, {"tol": math.nan}, {"tol": "1e-3"}, {"max_steps": 0}, {"max_steps": 2.0}, {"max_steps": True}],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_options_that_cannot_be_are_refused(method, options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+        method(**options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (FixedPointIteration, {"damping": 1.0}),
+        (Anderson, {"damping": -0.1}),
+        (Anderson, {"ridge": 0.0}),
+        (Anderson, {"history": 0}),
+        (Broyden, {"history": 1.5}),
+    ],
+)
+def test_options_of_one_method_that_cannot_be_are_refused(method, options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+        method(**options)
+
+
+def test_the_summary_counts_rows_by_status():
+    x = torch.tensor([[0.1], [0.999], [3.0]]).double()
+    solution = fixed_point(lambda z, x: x * z + 1, FixedPointIteration(1e-6, 20), torch.zeros(3, 1).double(), (x,))
+    summary = solution.summary()
+    assert (summary["converged"], summary["max_steps"], summary["diverged"]) == (1, 1, 1)
+    assert summary["rows"] == 3 and summary["worst_residual"] == float(solution.residual.max())
+    assert repr(solution).startswith("Solution(3 rows: 1 converged, 1 max_steps, 1 diverged; worst residual ")
