@@ -1,5 +1,6 @@
 """How a trained `Classifier` is judged on a split: accuracies, loss, neural-collapse report, solver statistics."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -20,76 +21,92 @@ CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centr
 
 
 class Outputs(NamedTuple):
-    """A whole split through the network: features (N, d), logits (N, K), labels (N,), per image the residual, number of
-    cell evaluations and convergence of its equilibrium (None for arms without one), and the classifier's rows (K, d) as
-    they were then: a network may have other weights in evaluation."""
+    """A whole split through the network.
+
+    features (N, d), logits (N, K) and labels (N,); the classifier's rows (K, d); of each image the relative residual of
+    its equilibrium, the cell evaluations it took and whether it converged (None for networks without one).
+    """
 
     features: Tensor
     logits: Tensor
     labels: Tensor
-    residual: Tensor | None
-    steps: Tensor | None
-    converged: Tensor | None
     weight: Tensor
+    residual: Tensor | None = None
+    steps: Tensor | None = None
+    converged: Tensor | None = None
 
 
 @torch.no_grad()
 def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
-    """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
-    converge enters with its best iterate."""
-    parts = []
+    """Run a split through the network in evaluation mode.
+
+    No image is ever skipped here: an equilibrium that did not converge enters with its best iterate.
+    """
+    columns = defaultdict(list)
     with evaluating(model):
         for images, labels in loader:
-            out = model(images)
-            solution = out.solution
-            evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
-            parts.append((out.features.clone(), out.logits, labels, *evidence))  # a network may write there again
-        return join(parts, model.classifier.weight)
-
-
-def join(parts: Iterable[tuple[Tensor | None, ...]], weight: Tensor) -> Outputs:
-    """The outputs of a split from those of its batches, which are all but the classifier's rows."""
-    columns = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
-    return Outputs(*columns, weight.detach().clone())
+            output = model(images)
+            columns["features"].append(output.features)
+            columns["logits"].append(output.logits)
+            columns["labels"].append(labels)
+            if output.solution is not None:
+                columns["residual"].append(output.solution.residual)
+                columns["steps"].append(output.solution.steps)
+                columns["converged"].append(output.solution.converged)
+    tensors = {name: torch.cat(parts) for name, parts in columns.items()}
+    return Outputs(**tensors, weight=model.classifier.weight.detach().clone())
 
 
 def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Mean of `values` (N,) over the samples of each class (K,); float64; NaN for a class without samples."""
-    ones = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
-    sums = ones.index_add(0, labels, values.double())
-    return sums / ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
+    zeros = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
+    sums = zeros.index_add(0, labels, values.double())
+    counts = zeros.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
+    return sums / counts
 
 
 def summarise(outputs: Outputs, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
     """Every scalar reported for one split: see `evaluate`."""
-    labels, num_classes = outputs.labels, len(counts)
-    per_class = class_means(outputs.logits.argmax(1) == labels, labels, num_classes).cpu()
-    counts, minority = torch.as_tensor(counts).cpu().double(), torch.as_tensor(minority).cpu()
+    labels = outputs.labels
+    num_classes = len(counts)
+    counts = torch.as_tensor(counts).cpu().double()
+    minority = torch.as_tensor(minority).cpu()
+    groups = {"majority": ~minority, "minority": minority} if minority.any() else {}
 
+    correct = outputs.logits.argmax(1) == labels
+    accuracy = class_means(correct, labels, num_classes).cpu()
     report = {
         "loss": F.cross_entropy(outputs.logits.double(), labels).item(),
-        "accuracy_balanced": per_class.mean().item(),
-        "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
+        "accuracy_balanced": accuracy.mean().item(),
+        "accuracy_train_prior": (accuracy @ counts / counts.sum()).item(),
         "feature_norm": outputs.features.double().norm(dim=1).mean().item(),
     }
-    groups = {"majority": ~minority, "minority": minority} if minority.any() else {}
     if groups:
-        adjusted = class_means(adjusted_logits(outputs.logits, counts).argmax(1) == labels, labels, num_classes).cpu()
+        correct = adjusted_logits(outputs.logits, counts).argmax(1) == labels
+        adjusted = class_means(correct, labels, num_classes).cpu()
         report["accuracy_balanced.adjusted"] = adjusted.mean().item()
         for group, members in groups.items():
-            report[f"accuracy_{group}"] = per_class[members].mean().item()
+            report[f"accuracy_{group}"] = accuracy[members].mean().item()
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
+
     if outputs.residual is not None:
-        residual, rates = outputs.residual.double(), class_means(outputs.converged, labels, num_classes).cpu()
-        report |= {f"solver_{name}": getattr(outputs, name).double().mean().item() for name in ("converged", "steps")}
-        report |= {"solver_residual_median": residual.median().item(), "solver_residual_max": residual.max().item()}
-        report |= {f"solver_converged_{group}": rates[members].mean().item() for group, members in groups.items()}
+        residual = outputs.residual.double()
+        report["solver_converged"] = outputs.converged.double().mean().item()
+        report["solver_steps"] = outputs.steps.double().mean().item()
+        report["solver_residual_median"] = residual.median().item()
+        report["solver_residual_max"] = residual.max().item()
+        converged = class_means(outputs.converged, labels, num_classes).cpu()
+        for group, members in groups.items():
+            report[f"solver_converged_{group}"] = converged[members].mean().item()
+
     if with_nc:
         moments = metrics.class_moments(outputs.features, labels, num_classes)
+        of_sample_mean = moments.with_weighting("sample")
         seen = (outputs.features, labels, outputs.logits, outputs.weight)
         report |= report_of(moments, *seen, minority if groups else None)
-        other = report_of(moments.with_weighting("sample"), *seen)
-        report |= {f"{name}.sample": other[name] for name in CENTRED}
+        other = report_of(of_sample_mean, *seen)
+        for name in CENTRED:
+            report[f"{name}.sample"] = other[name]
     return report
 
 
@@ -136,7 +153,9 @@ def per_class_rows(outputs: Outputs, num_classes: int) -> Iterator[tuple[int, st
     """(class, metric, value) of the accuracy and, for an equilibrium, the share of images that did not converge."""
     columns = {"accuracy": outputs.logits.argmax(1) == outputs.labels}
     if outputs.converged is not None:
-        columns |= {"not_converged": ~outputs.converged, "solver_steps": outputs.steps}
+        columns["not_converged"] = ~outputs.converged
+        columns["solver_steps"] = outputs.steps
     for metric, values in columns.items():
-        for k, value in enumerate(class_means(values, outputs.labels, num_classes).tolist()):
-            yield k, metric, value
+        means = class_means(values, outputs.labels, num_classes)
+        for k, mean in enumerate(means.tolist()):
+            yield k, metric, mean

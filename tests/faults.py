@@ -149,7 +149,7 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
     around(Checkpoint, "load", nothing, begin)
     around(Checkpoint, "save", nothing, lambda _, own, state: journal.note("checkpoint", state["epoch"]))
     around(
-        training._Trainer,
+        training.Training,
         "train_epoch",
         lambda own: journal.note("epoch", own.epoch + 1),
         lambda _, own: journal.note("trained", own.epoch + 1),

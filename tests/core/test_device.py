@@ -120,7 +120,7 @@ def _same(found, expected):
 @pytest.mark.parametrize("kind", ["explicit", *slow("deq", "explicit_matched", "weight_tied")])
 def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of_the_gradient(waits, monkeypatch, kind):
     config, epochs = _config(kind), []
-    original = training._Trainer.train_epoch
+    original = training.Training.train_epoch
 
     def watched(self):
         waits.clear()
@@ -128,7 +128,7 @@ def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of
         epochs.append(list(waits))
 
     expected = training.train(config, device="cpu")
-    monkeypatch.setattr(training._Trainer, "train_epoch", watched)
+    monkeypatch.setattr(training.Training, "train_epoch", watched)
     found = training.train(config, device=GPU)
     _same(found, expected)
     steps = found.facts["updates"] // config.train.epochs
