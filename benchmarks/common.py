@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import torch
 
-from nclib.system import paths, provenance
+from nclib import paths, provenance
 
 REPEATS = 7
 PEERS = ("torchdeq", "jaxopt", "optimistix")

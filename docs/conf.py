@@ -5,9 +5,9 @@ import importlib.util
 import re
 from pathlib import Path
 
-from nclib.system import processes
+from nclib.runs import follow_parent
 
-processes.follow_parent()  # `nclib report` may be killed
+follow_parent()  # `nclib report` may be killed
 
 project = html_title = "nclib"
 extensions = ["myst_nb", "numpydoc", "sphinx_design"]

@@ -6,15 +6,19 @@ from . import (
     data as data,
     deq as deq,
     diagnosis as diagnosis,
-    engine as engine,
     evaluation as evaluation,
     imbalance as imbalance,
     losses as losses,
     metrics as metrics,
     models as models,
+    paths as paths,
+    profiles as profiles,
+    provenance as provenance,
     publish as publish,
     reproduce as reproduce,
+    runs as runs,
     solvers as solvers,
+    store as store,
     system as system,
     training as training,
 )
@@ -40,8 +44,8 @@ from .deq import (
     jacobian_frobenius_sq as jacobian_frobenius_sq,
 )
 from .diagnosis import diagnose as diagnose, spectral_radius as spectral_radius
-from .engine.reference import load_run as load_run
-from .engine.runs import ensure_runs as ensure_runs, plan as plan
+from .store import load_run as load_run
+from .runs import ensure_runs as ensure_runs, plan as plan
 from .evaluation import evaluate as evaluate
 from .metrics import (
     ClassMoments as ClassMoments,
@@ -59,7 +63,7 @@ from .metrics import (
 )
 from .metrics.measure import measure as measure
 from .models import build_model as build_model
-from .engine.experiments import experiment as experiment
+from .profiles import experiment as experiment
 from .publish.artefacts import save_figure as save_figure, save_table as save_table
 from .solvers import (
     Anderson as Anderson,

@@ -4,8 +4,8 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
+from nclib import profiles
 from nclib.cli import app
-from nclib.engine import builders
 
 
 def nclib(*arguments, typed=None):
@@ -18,13 +18,13 @@ def nclib(*arguments, typed=None):
 
 def as_typed(words):
     """The run that ``nclib train`` with these words would make; nothing is trained."""
-    found, make = [], builders.build_config
+    found, make = [], profiles.build_config
 
     def stop(*given):
         found.append(make(*given))
         raise SystemExit
 
-    with mock.patch.object(builders, "build_config", stop):
+    with mock.patch.object(profiles, "build_config", stop):
         result = nclib("train", *words)
     assert found, result.output
     return found[0]

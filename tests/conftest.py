@@ -57,7 +57,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Reference results of the project neither enter the test nor are written by it."""
-    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path / "reference")
+    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path / "reference")
     return tmp_path / "reference"
 
 

@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from nclib import paths
 from nclib.publish import artefacts
 from nclib.site import build
-from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in build.NEEDED),
@@ -103,7 +103,7 @@ def fill(profile="smoke"):
 def fill_larger(scale="reduced"):
     """Figure 3 of profile smoke also at a larger scale, and Figure 9 at that scale alone."""
     images = "CIFAR-10, all images"
-    with other_parameters.results_with("seeds=2"):
+    with paths.results_with("seeds=2"):
         outputs = [{"output_type": "stream", "name": "stdout", "text": "drawn larger"}]
         parameters = {"parameters": {"profile": "full", "seeds": 2}}
         for name in ("fig3", "fig9"):

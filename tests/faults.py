@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nclib import training
+from nclib import runs, training
 from nclib.config import StoredConfig, run_id
-from nclib.engine import jobs
-from nclib.engine.store import Checkpoint, RunStore
+from nclib.store import Checkpoint, RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["pytest", "nclib.engine.runs", "nclib.reproduce.reproduce", "nclib.cli.app", "sklearn.datasets", "torch._inductor"]
+    ["pytest", "nclib.runs", "nclib.reproduce.reproduce", "nclib.cli.app", "sklearn.datasets", "torch._inductor"]
 )
 
 
@@ -104,7 +103,7 @@ class Kill:
 def life(config: StoredConfig, root: str, journal: str, kill: Kill | None = None) -> None:
     """Train a run, noting each start, epoch and checkpoint."""
     watch(Journal(journal), kill)
-    jobs.train_run(config, RunStore(root))
+    runs.train_run(config, RunStore(root))
 
 
 def watch(journal: Journal, kill: Kill | None = None) -> None:

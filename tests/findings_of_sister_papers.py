@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
+from nclib import paths
 from nclib.papers import kernel_equivalence as ke
 from nclib.papers import separation_bias as sb
-from nclib.system import paths
 
 EVIDENCE = re.compile(
     r"(?P<deq>\S+) \(\S+ to \S+\), best rival (?P<fnn>\S+) \(\S+ to \S+\); "

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from nclib import paths, profiles
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
-from nclib.engine import profiles
-from nclib.engine.jobs import Result
 from nclib.publish import artefacts, notebooks
 from nclib.reproduce import reproduce
-from nclib.system import paths
+from nclib.runs import Result
 
 PARAMETERS = """\
 profile: str = "quick"  # the size

@@ -23,7 +23,7 @@ def load(monkeypatch):
     "name", ["solver", "schedule", "reading", *slow("training", "throughput", "engine")]
 )
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
-    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
+    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)
     assert len(frame) >= {"reading": 1, "engine": 2}.get(name, 4)
     assert frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all() and not list(tmp_path.iterdir())

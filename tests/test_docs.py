@@ -11,8 +11,8 @@ import pytest
 import scipy.stats
 
 import nclib as nc
+from nclib import paths
 from nclib.compare import by_run, pairs, percent, spread
-from nclib.engine.reference import reference_store
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change
 from nclib.papers.docs_tables import difference, read, scorecard
@@ -35,7 +35,7 @@ from nclib.papers.neural_collapse.collapse_tables import (
 from nclib.papers.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.publish import notebooks
 from nclib.publish.numbers import minus
-from nclib.system import paths
+from nclib.store import reference_store
 
 ROOT = paths.root()
 DOCS = ROOT / "docs"

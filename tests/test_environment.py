@@ -19,7 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import nclib
-from nclib.engine import store
+from nclib import store
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

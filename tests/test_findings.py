@@ -18,12 +18,12 @@ from findings_of_sister_papers import COMPUTED, STORED
 from marks import slow
 
 import nclib as nc
+from nclib import paths
 from nclib.compare import Pairs, by_run, pairs
-from nclib.engine.reference import reference_store
 from nclib.papers.neural_collapse import replication, tolerance_effect, total_collapse_budget
 from nclib.publish import notebooks
 from nclib.publish.numbers import minus
-from nclib.system import paths
+from nclib.store import reference_store
 
 NC2, NC3 = "nc2_etf_distance", "nc3_self_duality"
 EQ13, EQ14 = "paper_eq13_uncentred", "paper_eq14_uncentred"

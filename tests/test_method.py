@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib import compare
+from nclib import compare, paths
 from nclib.compare import pairs
-from nclib.engine.reference import reference_store
 from nclib.papers import certify
 from nclib.papers.neural_collapse import replication
-from nclib.system import paths, words
+from nclib.store import reference_store
+from nclib.system import words
 
 DOCS = paths.root() / "docs"
 REFERENCE = paths.reference()

@@ -13,13 +13,13 @@ from collections import Counter
 import pandas as pd
 import pytest
 
+from nclib import paths
 from nclib.papers import certify
 from nclib.papers.neural_collapse import replication
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
 from nclib.papers.neural_collapse.front_figures import turning_back
 from nclib.papers.neural_collapse.seli import table as seli_distances
-from nclib.system import paths
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")

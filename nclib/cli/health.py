@@ -11,12 +11,12 @@ def verify() -> None:
     Each run that is stored here is compared with the tracked reference run of the same configuration: the means over
     all runs must nearly agree. Runs with other options are not compared.
     """
-    from nclib.engine import verification
+    from nclib import verify
 
-    runs, identical, shifts = verification.compare_with_reference()
+    runs, identical, shifts = verify.compare_with_reference()
     typer.echo(f"{runs} runs stored here and in the reference, {identical} of them equal to the bit")
     if shifts.empty:
-        typer.echo(f"nothing to judge: that takes {verification.LEAST_RUNS} runs of a kind of network")
+        typer.echo(f"nothing to judge: that takes {verify.LEAST_RUNS} runs of a kind of network")
         return
     typer.echo("\nhere − reference of accuracies, log(here/reference) of other metrics; shift is the mean over runs")
     print_frame(shifts.round(4))

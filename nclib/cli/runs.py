@@ -19,7 +19,7 @@ def export(
     parameter: Settings = None,
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
-    from nclib.engine import runs
+    from nclib import runs
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 

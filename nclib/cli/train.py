@@ -35,14 +35,13 @@ def train(
     Without --profile what is left out is balanced digits, an explicit network of width 64, 100 epochs, seed 0.
     --profile quick --model deq --K_A 5 --R 100 is a run of Figure 3.
     """
-    from nclib import data
+    from nclib import data, profiles, runs
     from nclib.config import run_id
-    from nclib.engine import builders, jobs
-    from nclib.engine.reference import load_run
-    from nclib.engine.runs import ensure_runs
-    from nclib.engine.verification import FLOORS, final_values
     from nclib.publish import captions
+    from nclib.runs import ensure_runs
+    from nclib.store import load_run
     from nclib.system.terminal import progress_bar
+    from nclib.verify import FLOORS, final_values
 
     options = {
         "data.dataset": dataset,
@@ -58,9 +57,9 @@ def train(
         "seed": seed,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    config = builders.build_config(profile, given)
+    config = profiles.build_config(profile, given)
     data.fetch(config.data.dataset)
-    jobs.check_runs([config])
+    runs.check_runs([config])
     typer.echo(f"run {run_id(config)}")
     typer.echo(captions.describe_runs([config]))
     with progress_bar("training") as progress:

@@ -4,7 +4,7 @@ The way down: a name → `load_dataset` (all images of a split) → `make_split`
 the run's options and seed) → `Batches` (normalised, augmented, shuffled). It has no worker processes: an
 image set lives on the device as uint8, and every batch is one gather.
 
-Everything that touches the disk lies below `nclib.system.paths.data()`; nothing is kept in a home folder. Downloads
+Everything that touches the disk lies below `nclib.paths.data()`; nothing is kept in a home folder. Downloads
 are verified by checksum; no data set is ever taken in place of another.
 
 `base` holds what all share; `digits`, `originals` and `folders` the three kinds of data sets; `sets` the way from a

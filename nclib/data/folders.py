@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from nclib import paths
 from nclib.config import RESOLVED_FOLDER, ConfigError, suggest
 from nclib.data.base import DATASETS, SPLITS, DataError, Dataset
-from nclib.system import paths
-from nclib.system.files import sha256, write_atomic
+from nclib.paths import sha256, write_atomic
 
 MAX_SIDE = 64
 """Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the rule)."""
@@ -34,7 +34,7 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
     Built-in and already resolved names come back unchanged. ``folder:PATH``, a tree ``train/<class>/*`` and
     ``test/<class>/*``, becomes ``folder:NAME@FINGERPRINT``: the folder's base name, and 12 hexadecimal digits
     of a SHA-256 over the names below it and the bytes of its files (not where it lies, the order of its
-    listing or its times). The first call decodes the images into the cache below ``nclib.system.paths.data()``;
+    listing or its times). The first call decodes the images into the cache below ``nclib.paths.data()``;
     later ones only read and compare. The fingerprint names files, not pixels: another version of the JPEG
     decoder may differ by a grey level.
 

@@ -4,8 +4,8 @@ import filelock
 import numpy as np
 import torch
 
+from nclib import paths
 from nclib.data.base import DataError, Dataset
-from nclib.system import paths
 
 TORCHVISION = dict(cifar10="CIFAR10", cifar100="CIFAR100", mnist="MNIST", fashion_mnist="FashionMNIST")
 _OFFLINE = "Without a network: dataset=digits is embedded, dataset=folder:PATH reads images of yours"

@@ -11,10 +11,10 @@ from torch import Tensor
 from nclib import training
 from nclib.config import RunConfig
 from nclib.data import Batches, Split, make_split
-from nclib.engine.experiments import experiment
-from nclib.engine.reference import load_run
 from nclib.models import Classifier, build_model
+from nclib.profiles import experiment
 from nclib.solvers import Anderson, Broyden, FixedPointIteration, Solution, Solver, fixed_point
+from nclib.store import load_run
 
 Map = Callable[[Tensor], Tensor]
 

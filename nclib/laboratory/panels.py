@@ -19,12 +19,11 @@ from IPython.display import display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nclib.engine.profiles import PROFILES
-from nclib.engine.reference import load_run
-from nclib.engine.store import HISTORY, CorruptRun, default_store
 from nclib.laboratory import compute
+from nclib.profiles import PROFILES
 from nclib.publish import plotting
 from nclib.solvers import Solution, Status
+from nclib.store import HISTORY, CorruptRun, default_store, load_run
 
 _SOLVER = {"tol": [1e-6, 1e-2, 1e-4, 1e-8], "max_steps": (1, 200)}
 

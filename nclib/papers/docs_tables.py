@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nclib.engine.reference import reference_store
+from nclib import paths
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
 from nclib.papers.neural_collapse.collapse_tables import COLLAPSE_LABELS
+from nclib.paths import write_atomic
 from nclib.publish.numbers import minus, table
 from nclib.publish.readable import for_readers
-from nclib.system import paths
-from nclib.system.files import write_atomic
+from nclib.store import reference_store
 
 HEAD = """# Tables
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from nclib import paths
 from nclib.papers import docs_tables
 from nclib.papers.neural_collapse import front_figures
+from nclib.paths import environment_restored
 from nclib.publish.notebooks import images, select
 from nclib.reproduce.reproduce import reproduce
-from nclib.system import paths
-from nclib.system.processes import environment_restored
 
 LARGE = ("collapse", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table3", "table4")
 """Notebooks of the main paper whose pictures show CIFAR-10; those of the others show digits, or nothing trained."""

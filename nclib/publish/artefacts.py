@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from nclib import paths, provenance
+from nclib.paths import csv_bytes, sha256, write_atomic
 from nclib.publish.numbers import table
-from nclib.system import paths, provenance
-from nclib.system.files import csv_bytes, sha256, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

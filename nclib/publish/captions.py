@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nclib.config import DataConfig, RunConfig, TrainConfig
-from nclib.engine.outline import class_counts, outline
+from nclib.profiles import class_counts, outline
 
 
 def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
@@ -22,7 +22,7 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.publish.notes.stand_ins(nc.engine.experiments.experiment("fig3", "smoke"))
+    >>> nc.publish.notes.stand_ins(nc.experiment("fig3", "smoke"))
     {'digits': 'cifar10'}
     """
     papers, found = {10: "cifar10", 100: "cifar100"}, {}
@@ -46,7 +46,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     Examples
     --------
     >>> import nclib as nc
-    >>> "digits" in nc.publish.notes.describe_runs(nc.engine.experiments.experiment("fig3", "smoke"))
+    >>> "digits" in nc.publish.notes.describe_runs(nc.experiment("fig3", "smoke"))
     True
     """
     configs = [config for config in configs if isinstance(config, RunConfig)]
@@ -83,7 +83,7 @@ def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.publish.notes.describe_seeds(nc.engine.experiments.experiment("fig3", "smoke", seeds=3))
+    >>> nc.publish.notes.describe_seeds(nc.experiment("fig3", "smoke", seeds=3))
     'means over seeds with 95 % t-intervals'
     """
     several = max(_seeds_of_settings(configs)) > 1

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from nclib.engine.outline import TITLES
+from nclib import paths
 from nclib.metrics.table import LABELS
-from nclib.system import paths
+from nclib.profiles import TITLES
 
 COLUMNS = ["id", "part", "item", "printed", "regenerated", "interval", "detectable", "seeds"]
 COLUMNS += ["settings_found", "settings_planned", "verdict", "scale", "remark", "lead", "saved", "notebook", "runs"]

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nclib import paths
 from nclib.config import ConfigError, suggest
-from nclib.engine.experiments import MAIN_PAPER, told
-from nclib.system import paths
+from nclib.profiles import MAIN_PAPER, from_papers
 
-PARTS = dict(told("PARTS"))
+PARTS = dict(from_papers("PARTS"))
 """Folders of notebooks in reading order, and their headings; other folders follow under their own names."""
 
 _IMAGE = re.compile(r"\]\((images/[\w-]+\.png)\)")

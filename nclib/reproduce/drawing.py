@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from nclib import paths, provenance
 from nclib.config import RunConfig, StoredConfig
-from nclib.engine.experiments import told
-from nclib.engine.partial import PAIR, finished_pairs
-from nclib.engine.reference import finished
-from nclib.engine.store import default_store
+from nclib.paths import json_bytes, sha256, write_atomic
+from nclib.profiles import from_papers
 from nclib.publish.claims import SUMMARY
 from nclib.publish.notebooks import executed, images, read_cells, source, text_of
 from nclib.reproduce.execute import end_all, execute
-from nclib.system import paths, provenance
-from nclib.system.files import json_bytes, sha256, write_atomic
+from nclib.runs import PAIR, finished_pairs
+from nclib.store import default_store, finished
 from nclib.system.terminal import duration
 
-FIRST = told("FIRST")
+FIRST = from_papers("FIRST")
 """Notebooks whose runs are trained before all others, and which are rendered first."""
 AT_ONCE = 2
 """Notebooks executed at once."""

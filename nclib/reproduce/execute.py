@@ -19,11 +19,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from nclib.engine.experiments import PAPERS
+from nclib import paths, provenance
+from nclib.paths import sha256, write_atomic
+from nclib.profiles import PAPERS
 from nclib.publish import artefacts
 from nclib.publish.notebooks import executed, images, source
-from nclib.system import paths, processes, provenance
-from nclib.system.files import sha256, write_atomic
+from nclib.runs import follow_parent
 from nclib.system.terminal import short
 
 # Modules, since packages with lazy names load nothing; not the inline backend, which wants to find IPython running.
@@ -80,7 +81,7 @@ def _be_notebook(
     os.environ.update(environment)  # the server has that of its start
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches the command alone
-    processes.follow_parent()
+    follow_parent()
     gc.freeze()  # what the server has loaded stays, and need not be searched
     try:
         sender.send(run_cells(name, values, profile))
@@ -183,7 +184,7 @@ def environment() -> Iterator[None]:
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",  # any other would show no pictures
     }
     defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with processes.environment_restored([*values, *defaults, "PYTHONPATH"]):
+    with paths.environment_restored([*values, *defaults, "PYTHONPATH"]):
         given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
         os.environ["PYTHONPATH"] = os.pathsep.join([_links().name, *given])
         os.environ.update({name: str(value) for name, value in values.items()})

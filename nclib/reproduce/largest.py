@@ -8,14 +8,13 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from nclib import paths
 from nclib.config import ConfigError, RunConfig
-from nclib.engine.outline import images_of, scale_of
-from nclib.engine.profiles import get_profile
-from nclib.engine.reference import finished
+from nclib.paths import json_bytes, write_atomic
+from nclib.profiles import get_profile, images_of, scale_of
 from nclib.publish.notebooks import select
 from nclib.reproduce.reproduce import DRAWN_AS_FAR_AS_THERE, prepare, reproduce, scales, typed
-from nclib.system import other_parameters, paths
-from nclib.system.files import json_bytes, write_atomic
+from nclib.store import finished
 
 COURSE = "walkthrough/"
 
@@ -28,7 +27,7 @@ def largest(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     found = {}
     for scale in scales():
-        folder = f"{scale['profile']}/with/{other_parameters.folder_name(scale['parameters'])}"
+        folder = f"{scale['profile']}/with/{paths.folder_name(scale['parameters'])}"
         for name in names:
             if name not in found and not name.startswith(COURSE) and (said := _there(name, scale)):
                 found[name] = scale | said | {"folder": folder}

@@ -11,8 +11,8 @@ import pydantic
 
 from nclib import data
 from nclib.config import ConfigError, one_of
+from nclib.paths import SET_BY_THE_COMMAND
 from nclib.publish.notebooks import source
-from nclib.system.other_parameters import SET_BY_THE_COMMAND
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 

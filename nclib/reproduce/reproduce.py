@@ -12,21 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nclib.config import ConfigError, StoredConfig, one_of, run_id, search_working_directory
-from nclib.engine import experiments, profiles, runs
-from nclib.engine.jobs import place
-from nclib.engine.profiles import given
+from nclib import paths, profiles, runs
+from nclib.config import StoredConfig, one_of, run_id, search_working_directory
+from nclib.profiles import given
 from nclib.publish.notebooks import select, source
 from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.system import other_parameters, paths
 from nclib.system.terminal import duration, progress_bar, short
 
-DRAWN_AS_FAR_AS_THERE = dict(experiments.told("DRAWN_AS_FAR_AS_THERE"))
+DRAWN_AS_FAR_AS_THERE = dict(profiles.from_papers("DRAWN_AS_FAR_AS_THERE"))
 """Notebooks that train nothing and plot those of another's runs that are stored or tracked."""
 
-DRAW_A_PART = experiments.told("DRAW_A_PART")
+DRAW_A_PART = profiles.from_papers("DRAW_A_PART")
 """Other notebooks that do so with ``--train finished``: they plot the pairs of runs that are available."""
 
 
@@ -47,7 +45,6 @@ def reproduce(
     workers: int | None = None,
     train: Literal["missing", "never", "finished"] = "missing",
     force: bool = False,
-    scheduler: str | None = None,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables: train what is missing, and render each as soon as it has
@@ -56,7 +53,7 @@ def reproduce(
     Parameters
     ----------
     names : see `select`; none means every notebook.
-    profile : the size, see `nclib.engine.profiles.PROFILES`.
+    profile : the size, see `nclib.profiles.PROFILES`.
     overrides : "name=value" texts, see `given_values`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
@@ -65,7 +62,6 @@ def reproduce(
         are all, and no override is given, the parameters are those of the profile's tracked runs); "finished"
         renders those of `DRAW_A_PART` from the runs that are available, too, and leaves out one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
-    scheduler : address or scheduler file of a Dask cluster to train on instead.
     echo : receives each line of progress.
 
     Raises
@@ -75,16 +71,14 @@ def reproduce(
         then is kept and found by the next call.
     """
     clock = time.monotonic()
-    if scheduler and workers:
-        raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers")
     one_of(train, runs.TRAIN, "value of train")
     profiles.get_profile(profile)
     with environment():
         tasks = prepare(chosen(names), profile, overrides, train)
         configs = {run: config for task in tasks for run, config in task.needed.items()}
-        own = other_parameters.SET_BY_THE_COMMAND
+        own = paths.SET_BY_THE_COMMAND
         others = {name: value for task in tasks for name, value in task.values.items() if name not in own}
-        os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
+        os.environ["NCLIB_WITH"] = paths.folder_name(others)
         plan = runs.plan(list(configs.values())).set_index("run_id")
         stored = plan["state"] == "stored"
         said = " with " * bool(others) + ", ".join(f"{name}={value}" for name, value in others.items())
@@ -93,10 +87,10 @@ def reproduce(
         left = [task for task in tasks if train != "missing" and (missing & task.needed.keys() or not task.drawable)]
         tracked = next((typed(scale) for scale in scales() if scale["profile"] == profile), [])
         if tracked and left == tasks and not overrides:  # none of its own runs is there
-            return reproduce(names, profile, tracked, workers, train, force, scheduler, echo)
+            return reproduce(names, profile, tracked, workers, train, force, echo)
         with Drawing([task for task in tasks if task not in left], profile, force, echo) as drawing:
             lacking = list(plan.index[~stored])
-            failed = _train(configs, lacking, (workers, scheduler), drawing, echo) if train == "missing" else {}
+            failed = _train(configs, lacking, workers, drawing, echo) if train == "missing" else {}
             rows = drawing.finish(failed)
         for row in [row for row in rows if row.message]:
             echo(f"{row.status}: {row.notebook}: {row.message}")
@@ -124,7 +118,7 @@ def chosen(names: Iterable[str]) -> list[str]:
     """The notebooks named; where none is, all of them, what is rendered first and the main paper before the others."""
     if names:
         return select(names)
-    return sorted(select(), key=lambda name: (urgency(name), not name.startswith(f"{experiments.MAIN_PAPER}/")))
+    return sorted(select(), key=lambda name: (urgency(name), not name.startswith(f"{profiles.MAIN_PAPER}/")))
 
 
 def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), train: str = "missing") -> list[Task]:
@@ -138,14 +132,14 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
     ------
     ConfigError, DataError
     """
-    tasks, makers = [], experiments.known()
+    tasks, makers = [], profiles.makers()
     if any(text.startswith("cell=") for text in overrides):
         search_working_directory()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
         maker, configs = DRAWN_AS_FAR_AS_THERE.get(name, name), {}
         if maker in makers:
-            found = experiments.experiment(maker, profile, **given(declared | values))
+            found = profiles.experiment(maker, profile, **given(declared | values))
             configs = {run_id(config): config for config in found}
         partly = maker != name or (train == "finished" and name in DRAW_A_PART)
         values |= {key: value for key, value in {"profile": profile, "train": train}.items() if key in declared}
@@ -156,17 +150,16 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
 def _train(
     configs: Mapping[str, StoredConfig],
     lacking: Sequence[str],
-    where: tuple[int | None, str | None],
+    workers: int | None,
     drawing: Drawing,
     echo: Callable[[str], None],
 ) -> dict[str, str]:
-    """Train what is missing or damaged, and render meanwhile; returns the runs that are not there with the reason.
-    `where` has workers and scheduler."""
+    """Train what is missing or damaged, and render meanwhile; returns the runs that are not there with the reason."""
     clock, wanted = time.monotonic(), [configs[run] for run in drawing.order()]
-    executor = place(*where, len(lacking)) if lacking else None
-    echo(f"to train: {len(lacking)} runs" + (f", {executor} at once" if isinstance(executor, int) else ""))
+    workers = workers or runs.default_workers(len(lacking))
+    echo(f"to train: {len(lacking)} runs, {workers} at once")
     with progress_bar("training") as progress:
-        failed = runs.train_missing(wanted, executor, progress, stored=drawing.stored)
+        failed = runs.train_missing(wanted, None, workers, progress, stored=drawing.stored)
     failures = {run: short(message) for run, message in failed.items()}
     done = len(set(lacking) - failures.keys())
     echo(f"trained {done} of {len(lacking)} runs in {duration(time.monotonic() - clock)}")

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from nclib import paths, provenance
 from nclib.site.sources import Page, ReportError, executed, lay_out, reference
-from nclib.system import paths, provenance
 
 NEEDED = ("numpydoc", "sphinx", "myst_nb", "sphinx_book_theme", "sphinx_design", "sphinx-mathjax-offline")
 """Modules that make the site."""

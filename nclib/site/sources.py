@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 import nclib
-from nclib.engine.experiments import MAIN_PAPER
+from nclib import paths
+from nclib.profiles import MAIN_PAPER
 from nclib.publish import notebooks
-from nclib.system import paths
 
 COURSE = "walkthrough"
 RESULTS = ("docs/results", "docs/theory", "docs/beyond")

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from nclib import runs
 from nclib.config import run_id
-from nclib.engine import jobs
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def trained(project, monkeypatch):
     def train(config, store, device, progress, log=None):
         ids.append(run_id(config))
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
-        store.save(config, jobs.Result({"history": table}), {"commit": "abc"})
+        store.save(config, runs.Result({"history": table}), {"commit": "abc"})
 
-    monkeypatch.setattr(jobs, "make", train)
+    monkeypatch.setattr(runs, "_make", train)
     return ids

@@ -8,11 +8,9 @@ import pytest
 import torch
 from command import as_typed, nclib
 
-from nclib import data, training
+from nclib import data, paths, runs, training
 from nclib.config import ConfigError, run_id
-from nclib.engine import runs
-from nclib.engine.experiments import experiment
-from nclib.system import paths
+from nclib.profiles import experiment
 
 
 def test_help_needs_nothing_heavy():

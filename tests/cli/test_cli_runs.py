@@ -3,9 +3,9 @@
 from command import nclib
 from reproduction import write_notebook
 
-from nclib.engine import experiments, profiles, runs
-from nclib.engine.builders import build_config
-from nclib.engine.reference import reference_store
+from nclib import profiles, runs
+from nclib.profiles import build_config
+from nclib.store import reference_store
 
 
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
@@ -14,7 +14,7 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     def make(profile):
         return [build_config(None, {"model.width": 2, "seed": seed}) for seed in range(profile.seeds)]
 
-    monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig9": make})
+    monkeypatch.setattr(profiles, "makers", lambda: {"neural_collapse/fig9": make})
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert refused.exit_code == 1 and "not trained yet" in refused.output and "--finished" in refused.output
     assert nclib("runs", "export", "fig9", "--profile", "smoke", "--finished").stdout == ""

@@ -15,9 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import data
+from nclib import data, paths
 from nclib.config import ConfigError, DataConfig
-from nclib.system import paths
 
 
 @pytest.fixture(autouse=True)

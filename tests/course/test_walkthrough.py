@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import nclib
-from nclib import course
+from nclib import course, paths
 from nclib.course.exercises import EXERCISES, check_exercise
 from nclib.publish import notebooks
-from nclib.system import paths
 
 COURSE = [name for name in notebooks.available() if name.startswith("walkthrough/")]
 ANSWER = re.compile(r"<details>\n<summary>Answer</summary>\n\n(.*?)</details>", re.DOTALL)

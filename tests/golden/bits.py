@@ -91,8 +91,8 @@ def train(names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
     of other arrays, and the values of the metrics."""
     import torch
 
-    from nclib.engine.reference import load_run
-    from nclib.engine.runs import ensure_runs
+    from nclib.runs import ensure_runs
+    from nclib.store import load_run
 
     every = configs()
     chosen = {name: every[name] for name in names or every}

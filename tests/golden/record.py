@@ -88,12 +88,12 @@ LEFT_OUT = {"tables/neural_collapse/fig2_tsne.csv": ("x", "y")}
 def ids() -> str:
     """The content of ``run_ids.txt``: a line for each experiment at each size, then every id there is."""
     from nclib.config import run_id
-    from nclib.engine.experiments import experiment, known
-    from nclib.engine.reference import ReferenceStore
+    from nclib.profiles import experiment, makers
+    from nclib.store import ReferenceStore
 
     lines, every = [], set(ReferenceStore(ROOT / "results" / "reference").ids())
     for size, (profile, values) in SIZES.items():
-        for name in sorted(known()):
+        for name in sorted(makers()):
             found = [run_id(config) for config in experiment(name, profile, **values)]
             every |= set(found)
             lines.append(f"{size} {name}: {len(found)} runs {_digest(' '.join(found).encode())[:16]}")

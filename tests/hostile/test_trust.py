@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from nclib.system import paths
+from nclib import paths
 
 ROOT = paths.root()
 PAGE = (ROOT / "docs/internals.md").read_text(encoding="utf-8").partition("## Trust")[2]

@@ -8,10 +8,10 @@ import torch
 
 import nclib as nc
 from nclib import laboratory, training
-from nclib.engine.store import default_store
 from nclib.laboratory import compute, panels
 from nclib.models import build_solver
 from nclib.solvers import fixed_point
+from nclib.store import default_store
 
 
 @pytest.fixture(autouse=True)

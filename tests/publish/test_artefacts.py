@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from nclib import paths
 from nclib.publish import artefacts
-from nclib.system import paths
 
 CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nclib as nc
-from nclib.system import paths
+from nclib import paths
 
 LIBRARY = (paths.root() / "docs/library.md").read_text(encoding="utf-8")
 

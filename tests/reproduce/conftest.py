@@ -3,8 +3,8 @@
 import pytest
 from reproduction import Bench, runs_of_seeds
 
-from nclib.engine import experiments, jobs
-from nclib.reproduce import drawing, reproduce
+from nclib import profiles, runs
+from nclib.reproduce import drawing
 
 
 @pytest.fixture
@@ -19,12 +19,11 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def bench(project, monkeypatch):
     bench = Bench()
-    monkeypatch.setattr(jobs, "make", bench.train)
-    monkeypatch.setattr(reproduce, "place", lambda *_: None)
+    monkeypatch.setattr(runs, "_make", bench.train)
     monkeypatch.setattr(drawing, "AT_ONCE", 1)
     monkeypatch.setattr(drawing, "execute", bench.execute)
     monkeypatch.setattr(drawing, "FIRST", ())
     wanted = {"neural_collapse/fig1": runs_of_seeds([0, 1]), "neural_collapse/fig2": runs_of_seeds([1, 2])}
-    monkeypatch.setattr(experiments, "known", lambda: wanted)
+    monkeypatch.setattr(profiles, "makers", lambda: wanted)
     bench.wanted = wanted
     return bench

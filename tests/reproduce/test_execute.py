@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from reproduction import DRAW, figure, link_picture, write_notebook
 
-from nclib.engine import experiments
+from nclib import paths, profiles
 from nclib.publish import notebooks
 from nclib.reproduce import execute, reproduce
-from nclib.system import paths
 
 
 def test_processes_inherit_absolute_folders_one_thread_and_this_nclib(bench, monkeypatch, tmp_path):
@@ -37,7 +36,7 @@ epochs"""
 def test_outputs_are_kept_in_order_and_a_later_cell_may_replace_one(project, monkeypatch):
     name = "neural_collapse/fig9"
     write_notebook(name, SHOW, "place.update('after')", DRAW.format(name=name))
-    monkeypatch.setattr(experiments, "known", dict)
+    monkeypatch.setattr(profiles, "makers", dict)
     assert reproduce.reproduce([name], "smoke", ["epochs=7"], echo=lambda line: None).ok
     with_seven = paths.results("smoke") / "with/epochs=7"
     cells = json.loads((with_seven / f"notebooks/{name}.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -54,7 +53,7 @@ def test_pictures_that_its_text_links_to_lie_beside_the_executed_copy(project, m
     write_notebook(name, DRAW.format(name=name))
     picture = link_picture(name, "fig9")
     picture.parent.mkdir()
-    monkeypatch.setattr(experiments, "known", dict)
+    monkeypatch.setattr(profiles, "makers", dict)
     for content in (b"first", b"second"):
         picture.write_bytes(content)
         statuses = [reproduce.reproduce([name], "smoke", echo=lambda line: None).rows[0].status for _ in range(2)]
@@ -64,7 +63,7 @@ def test_pictures_that_its_text_links_to_lie_beside_the_executed_copy(project, m
 
 @pytest.mark.slow
 def test_notebooks_run_side_by_side_in_processes_of_their_own(project, monkeypatch):
-    monkeypatch.setattr(experiments, "known", dict)
+    monkeypatch.setattr(profiles, "makers", dict)
     look = "from pathlib import Path\nimport os\nprint(profile, Path.cwd().name)"
     good = write_notebook("walkthrough/01", look, "assert os.environ['OMP_NUM_THREADS'] == '1'")
     write_notebook("walkthrough/02", look, "raise ArithmeticError('on purpose')")

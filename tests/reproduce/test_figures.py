@@ -4,10 +4,10 @@ import pytest
 from PIL import Image
 from reproduction import link_picture, write_notebook
 
+from nclib import paths
 from nclib.papers import figures
 from nclib.reproduce.drawing import Row
 from nclib.reproduce.reproduce import Summary
-from nclib.system import paths
 
 
 @pytest.fixture

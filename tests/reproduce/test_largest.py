@@ -7,11 +7,10 @@ import pytest
 from command import nclib
 from reproduction import DRAW, run_of, write_notebook
 
-from nclib.engine.reference import reference_store
-from nclib.engine.store import default_store
+from nclib import paths
 from nclib.publish.notebooks import available
 from nclib.reproduce import largest, reproduce
-from nclib.system import paths
+from nclib.store import default_store, reference_store
 
 SEEDS = 'profile: str = "quick"\nseeds: int = 0\nwidth: int = 0\n'
 

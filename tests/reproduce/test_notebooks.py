@@ -12,13 +12,12 @@ from colours import confusable
 from marks import slow
 
 import nclib
-from nclib import compare
-from nclib.engine import experiments, profiles
+from nclib import compare, paths, profiles
 from nclib.papers.separation_bias.experiments import NOTEBOOKS
 from nclib.publish import notebooks, plotting
 from nclib.publish.plotting import display
 from nclib.reproduce.parameters import parameters
-from nclib.system import paths, words
+from nclib.system import words
 
 NAMES = notebooks.available()
 LONGEST_CELL = 25
@@ -49,7 +48,7 @@ def _code(name):
 
 
 def test_there_is_a_notebook_for_every_experiment():
-    assert set(experiments.known()) <= set(NAMES)
+    assert set(profiles.makers()) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
@@ -70,7 +69,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
     assert "parameters" in cells[1]["metadata"]["tags"]
     declared = parameters(notebooks.source(name))
-    trained = name in experiments.known()  # the others compute all they show
+    trained = name in profiles.makers()  # the others compute all they show
     of_images = set(profiles.OVERRIDES) - {"inputs", "cell", "hundred_dataset"}  # which few notebooks have
     shared = {"profile", "seeds", "train"} if name in NO_IMAGES else of_images
     if name in ONE_SEED:
@@ -158,7 +157,7 @@ def test_runs_in_smoke_size(name, shared, monkeypatch):
         assert "smoke" in record["caption"]
         recorded.append(bool(record["runs"]))
         assert all((path.parent / file).stat().st_size for file in record["files"])
-    if name in experiments.known():  # the course computes beside what it trains
+    if name in profiles.makers():  # the course computes beside what it trains
         assert any(recorded) if name in TEACH_BY_DEFINING else all(recorded)
 
 

@@ -7,12 +7,10 @@ import pandas as pd
 import pytest
 from reproduction import DRAW, figure, run_of, runs_of_seeds, write_notebook
 
-from nclib import data
+from nclib import data, paths, runs
 from nclib.config import ConfigError
-from nclib.engine import jobs
-from nclib.engine.store import default_store
 from nclib.reproduce import drawing, reproduce
-from nclib.system import other_parameters, paths
+from nclib.store import default_store
 
 
 @pytest.mark.parametrize(
@@ -94,7 +92,7 @@ save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile
 
 def seen(*given):
     """The epochs in the table that a call with these parameters has left."""
-    with other_parameters.results_with(other_parameters.folder_name(dict(given))):
+    with paths.results_with(paths.folder_name(dict(given))):
         return int(pd.read_csv(paths.results("smoke") / "tables/neural_collapse/fig1.csv")["epochs"].item())
 
 
@@ -123,7 +121,7 @@ def test_a_notebook_is_drawn_and_said_while_the_runs_of_others_are_trained(bench
             progress(0, 1)  # an epoch
         bench.train(config, store, device, progress)
 
-    monkeypatch.setattr(jobs, "make", train)
+    monkeypatch.setattr(runs, "_make", train)
     assert bench.reproduce().ok and begun[-1] == 0 and len(begun) == 3
 
 

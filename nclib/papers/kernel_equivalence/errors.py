@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib import data
+from nclib import data, paths
 from nclib.papers.kernel_equivalence import activations, equivalents, exact
 from nclib.papers.kernel_equivalence.activations import AnyActivation
 from nclib.papers.kernel_equivalence.equivalents import gaussian_mixture, match_htanh, match_leaky_relu, spectral_norm
 from nclib.solvers import FixedPointIteration, fixed_point
-from nclib.system import paths
 
 _TOLERANCE = {np.float64: 1e-10, np.float32: 1e-6}
 

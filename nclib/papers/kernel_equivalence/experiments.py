@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Callable
 
 from nclib.config import DataConfig, RunConfig, SolverConfig, StoredConfig
-from nclib.engine.builders import classifiers, model_config
-from nclib.engine.profiles import PROFILES, Profile
 from nclib.papers.kernel_equivalence.activations import coefficients, explicit_coefficients
 from nclib.papers.kernel_equivalence.equivalents import match_htanh, match_leaky_relu
 from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
+from nclib.profiles import PROFILES, Profile, classifiers, model_config
 
 
 def shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:

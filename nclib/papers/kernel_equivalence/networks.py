@@ -24,8 +24,8 @@ from nclib import training
 from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig
 from nclib.data import make_split
 from nclib.deq import DEQ
-from nclib.engine.jobs import Job, Result
 from nclib.models import build_solver
+from nclib.runs import Job, Result
 from nclib.solvers import Solution
 
 ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]

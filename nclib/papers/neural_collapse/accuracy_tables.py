@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nclib import paths
 from nclib.compare import SETTING, VERDICT_COLUMNS, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
-from nclib.system import paths
 
 # Names of the paper's accuracy columns and the metrics they are.
 ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
@@ -39,7 +39,7 @@ def accuracy_table(
     frame : tidy frame of runs
     printed : rows of `published`
     stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
-    scale : of the runs (`nclib.publish.notes.scale_of`); sizes are compared at the paper's alone
+    scale : of the runs (`nclib.profiles.scale_of`); sizes are compared at the paper's alone
     remark : on every row that is judged, such as `accuracy_remark`
 
     Returns

@@ -12,16 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nclib import simplex_etf
+from nclib import paths, simplex_etf
 from nclib.compare import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
-from nclib.engine.reference import reference_store
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.duality import add_cosines, eq14, exchanged
 from nclib.papers.neural_collapse.protocol import COLLAPSE, KNOWN
 from nclib.papers.neural_collapse.replication import COLLECTION
 from nclib.publish.numbers import minus, table
-from nclib.system import paths
+from nclib.store import reference_store
 
 BALANCED = (0, 1)
 # K_A and R of the settings with three seeds or more at R = 100.

@@ -7,10 +7,8 @@ from itertools import product
 from typing import Any
 
 from nclib.config import DataConfig, GradientConfig, RunConfig, StoredConfig
-from nclib.engine.builders import ARMS, classifiers, data_config, model_config
-from nclib.engine.outline import class_counts, outline
-from nclib.engine.profiles import Profile
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
+from nclib.profiles import ARMS, Profile, class_counts, classifiers, data_config, model_config, outline
 
 RATIOS = (10.0, 50.0, 100.0)
 """R in the tables of Sun & Shi."""

@@ -16,10 +16,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nclib.engine.reference import reference_store
+from nclib import paths
 from nclib.imbalance import step_imbalance
 from nclib.publish.plotting import MODEL_STYLE
-from nclib.system import paths
+from nclib.store import reference_store
 
 NETWORKS = {
     "explicit": MODEL_STYLE["explicit"]._replace(label="ResNet-18"),

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from nclib.config import RunConfig
-from nclib.engine.reference import load_run
 from nclib.metrics.measure import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
+from nclib.store import load_run
 
 # A diagram of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes.
 TWO_BLOCKS = Path(__file__).with_name("two_blocks.svg")

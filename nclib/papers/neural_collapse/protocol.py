@@ -6,8 +6,8 @@ import pandas as pd
 
 from nclib.compare import MIN_SEEDS, Pairs, pairs, pooled_table, ratios
 from nclib.config import StoredConfig
-from nclib.engine.partial import PAIR, counted, settings, whole
-from nclib.engine.profiles import get_profile
+from nclib.profiles import get_profile
+from nclib.runs import PAIR, counted, settings, whole
 
 # What the paper claims of the DEQ under imbalance; the first metric carries the claim.
 COLLAPSE = {
@@ -39,7 +39,7 @@ def pooled_ratios(
     frame : tidy frame
     planned : all runs, finished or not
     claims : metrics, or what is claimed of each
-    scale : of the runs (`nclib.publish.notes.scale_of`)
+    scale : of the runs (`nclib.profiles.scale_of`)
     pair : the model compared with, and the model
 
     Returns
@@ -63,7 +63,7 @@ def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: 
     ----------
     frame : tidy frame, accuracies as fractions
     planned : all runs, finished or not
-    scale : of the runs (`nclib.publish.notes.scale_of`)
+    scale : of the runs (`nclib.profiles.scale_of`)
     remark : on both tests, such as `accuracy_remark`
 
     Returns

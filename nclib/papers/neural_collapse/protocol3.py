@@ -19,20 +19,17 @@ import filelock
 import numpy as np
 import pandas as pd
 
+from nclib import paths
 from nclib.compare import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
 from nclib.config import RunConfig, run_id
 from nclib.data import resolve_dataset
-from nclib.engine.builders import classifiers, data_config, model_config
-from nclib.engine.outline import outline
-from nclib.engine.profiles import get_profile, override
-from nclib.engine.reference import ReferenceStore
-from nclib.engine.runs import train_missing
-from nclib.engine.store import default_store
 from nclib.papers.neural_collapse.experiments import step_imbalanced
 from nclib.papers.neural_collapse.replication import PRIMARY, RATIO, TENTHS, joint
-from nclib.system import paths
-from nclib.system.files import json_bytes, write_atomic
-from nclib.system.provenance import processor_kinds
+from nclib.paths import json_bytes, write_atomic
+from nclib.profiles import classifiers, data_config, get_profile, model_config, outline, override
+from nclib.provenance import processor_kinds
+from nclib.runs import train_missing
+from nclib.store import ReferenceStore, default_store
 
 NC2, NC3 = PRIMARY
 TRACE_RATIO = "nc1_trace_ratio"

@@ -9,8 +9,8 @@ import pandas as pd
 from nclib.config import StoredConfig, run_id
 from nclib.papers.neural_collapse import replication
 from nclib.papers.neural_collapse.collapse_tables import EVERY, FRESH, PARTS, change, compared, exchange, spoken
+from nclib.provenance import processor_kinds
 from nclib.publish.numbers import table
-from nclib.system.provenance import processor_kinds
 
 # The rows of `EVERY` in the order of the protocol's page; the first two are primary.
 PRIMARY = ("nc2c", "nc3c")

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nclib import paths
 from nclib.compare import SETTING, Interval, pairs
 from nclib.config import RunConfig
-from nclib.engine.builders import classifiers
-from nclib.engine.profiles import get_profile, override
-from nclib.engine.reference import reference_store
 from nclib.papers.neural_collapse.duality import add_cosines
 from nclib.papers.neural_collapse.experiments import step_imbalanced
-from nclib.system import paths
+from nclib.profiles import classifiers, get_profile, override
+from nclib.store import reference_store
 
 TENTHS, RATIO = (3, 5, 7), 100.0
 SEEDS = tuple(range(10, 18))

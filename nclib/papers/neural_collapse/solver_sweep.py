@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from nclib import evaluation, training
 from nclib.compare import MIN_SEEDS, VERDICT_COLUMNS, Verdict, interval, verdict
 from nclib.config import PostHocConfig, SolverConfig
-from nclib.engine.jobs import Job, Result
 from nclib.models import build_solver
+from nclib.runs import Job, Result
 
 # The methods a probe compares: plain iteration, Anderson, Broyden.
 METHODS = ("fixed_point", "anderson", "broyden")
@@ -200,7 +200,7 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     ----------
     frame : tidy frame that holds probes of one setting
     metrics : of training images, each 0 at collapse
-    scale : of the runs (`nclib.publish.notes.scale_of`)
+    scale : of the runs (`nclib.profiles.scale_of`)
     method : whose iterates
 
     Returns

@@ -11,10 +11,9 @@ from typing import Any
 
 from nclib.compare import MIN_SEEDS
 from nclib.config import StoredConfig
-from nclib.engine.builders import classifiers, data_config
-from nclib.engine.profiles import Profile
 from nclib.papers.separation_bias.regression import BOOLEAN, F1, F2, RegressionConfig, RegressorConfig, TaskConfig
 from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.profiles import Profile, classifiers, data_config
 
 _SAWTOOTH = dict(lr=5e-3, schedule="onecycle", clip=1.0)
 _STEEP = dict(lr=1e-2, scale_lr=0.1, schedule="onecycle")

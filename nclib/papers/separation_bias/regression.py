@@ -20,12 +20,12 @@ from torch.nn import functional as F
 
 from nclib.config import Config, StoredConfig
 from nclib.deq import DEQ, Implicit, Unrolled
-from nclib.engine.jobs import Job, Result
-from nclib.engine.store import HISTORY
 from nclib.models import count_parameters
 from nclib.papers.separation_bias import constructions as built
 from nclib.papers.separation_bias.diagonal import participation_ratio
+from nclib.runs import Job, Result
 from nclib.solvers import EPSILON, FixedPointIteration, Solution
+from nclib.store import HISTORY
 
 
 class TaskConfig(Config):

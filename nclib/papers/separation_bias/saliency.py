@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from nclib import data, training
 from nclib.config import PostHocConfig
-from nclib.engine.jobs import Job, Result
 from nclib.metrics.measure import evaluating
 from nclib.models import Classifier
+from nclib.runs import Job, Result
 
 
 class CamConfig(PostHocConfig):

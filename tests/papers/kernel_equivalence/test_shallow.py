@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from nclib.config import DataConfig, RunConfig, run_id
-from nclib.engine.experiments import experiment
-from nclib.engine.jobs import Job
-from nclib.engine.reference import load_run
-from nclib.engine.runs import ensure_runs
-from nclib.engine.store import default_store
 from nclib.papers import kernel_equivalence as ke
 from nclib.papers.kernel_equivalence import networks
 from nclib.papers.kernel_equivalence.experiments import shallow_models
 from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowNetwork, ShallowTrainConfig
+from nclib.profiles import experiment
+from nclib.runs import Job, ensure_runs
+from nclib.store import default_store, load_run
 
 KINDS = typing.get_args(networks.ShallowKind)
 SMALL = DataConfig(n_max=20, test_per_class=10)

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nclib import paths
 from nclib.papers.neural_collapse import front_figures
-from nclib.system import paths
 
 
 def marks(panel, style, size):

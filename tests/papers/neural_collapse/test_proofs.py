@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from certified import uncertified
 
+from nclib import paths
 from nclib.papers.neural_collapse import proofs
-from nclib.system import paths
 
 
 @pytest.mark.parametrize(

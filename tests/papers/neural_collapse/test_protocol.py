@@ -5,10 +5,10 @@ import itertools
 import pandas as pd
 import pytest
 
-from nclib.engine import experiments
+from nclib import profiles
 from nclib.papers.neural_collapse import protocol
 
-PLANNED = experiments.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992")
+PLANNED = profiles.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992")
 NAME = "folder:cifar10-jpeg"
 
 
@@ -88,6 +88,6 @@ def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
 
 
 def test_fewer_than_three_seeds_are_not_pooled():
-    planned = experiments.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2)
+    planned = profiles.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2)
     assert of(frame((5, 100.0), seeds=2), planned).empty
     assert protocol.accuracy_tests(frame((5, 100.0), seeds=2), planned, "reduced").empty

@@ -187,6 +187,6 @@ def test_a_diverged_seed_is_replaced_by_the_next_with_all_its_networks(tmp_path,
 
 
 def test_no_page_reads_sealed_runs():
-    from nclib.engine.reference import reference_store
+    from nclib.store import reference_store
 
     assert not any("sealed" in str(path) for path in reference_store().root.glob("*"))

@@ -4,11 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nclib import paths, profiles
 from nclib.compare import Interval
 from nclib.config import run_id
-from nclib.engine import experiments
 from nclib.papers.neural_collapse import replicated, replication
-from nclib.system import paths
 
 SPREAD = {"nc2_etf_distance": 0.036, "nc3_self_duality": 0.012}
 """Standard deviation of a seed's mean over the three settings, from protocol 1."""
@@ -149,7 +148,7 @@ def test_everything_the_page_promises_is_in_the_analysis():
 
 
 def test_runs_are_those_of_the_recipe_with_fresh_seeds():
-    mine, old = replication.of_seed(0), experiments.experiment("fig4", "full")
+    mine, old = replication.of_seed(0), profiles.experiment("fig4", "full")
     assert {run_id(run) for run in old if run.seed == 0} <= {run_id(run) for run in mine}
     assert [run.model.kind for run in replication.of_seed(10)] == ["explicit", "deq"] * 3
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from nclib.engine.reference import reference_store
+from nclib import paths
 from nclib.papers.neural_collapse import front_figures, seli
-from nclib.system import paths
+from nclib.store import reference_store
 
 NETWORKS = ("ResNet-18", "DEQ")
 

@@ -11,12 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from nclib import compare, metrics, training
 from nclib.compare import VERDICT_COLUMNS
 from nclib.config import ModelConfig, RunConfig, run_id
-from nclib.engine.reference import load_run
-from nclib.engine.runs import MissingRuns, ensure_runs
-from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
 from nclib.papers.neural_collapse import network_costs, solver_sweep
 from nclib.papers.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
+from nclib.runs import MissingRuns, ensure_runs
+from nclib.store import default_store, load_run
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 

@@ -6,16 +6,15 @@ import pytest
 import torch
 from marks import slow
 
-from nclib import compare, experiment
+from nclib import compare, experiment, paths, runs
 from nclib.config import run_id
-from nclib.engine import runs
 from nclib.papers import separation_bias as sb
 from nclib.papers.separation_bias import claims, regression
 from nclib.papers.separation_bias.claims import LEDGER
 from nclib.papers.separation_bias.constructions import steep_target, tent_map
 from nclib.papers.separation_bias.experiments import NOTEBOOKS, STEEP_DIMENSIONS
 from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
-from nclib.system import paths, words
+from nclib.system import words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)

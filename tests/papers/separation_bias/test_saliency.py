@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import data
+from nclib import data, runs
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.deq import BackwardNotConverged
-from nclib.engine import runs
-from nclib.engine.reference import load_run
 from nclib.papers.separation_bias import saliency
 from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.store import load_run
 
 
 def _base(kind, dataset="digit_scenes"):

@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from nclib import verify
 from nclib.cli import app
 from nclib.config import RunConfig, run_id
-from nclib.engine import verification
-from nclib.engine.jobs import Result
-from nclib.engine.reference import ReferenceStore, reference_store
-from nclib.engine.store import default_store
+from nclib.runs import Result
+from nclib.store import ReferenceStore, default_store, reference_store
 
-ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
+ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
 SOUND = "sound: the reference is reproduced"
 
 
@@ -27,7 +26,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
 
 
-def verify(*arguments):
+def command(*arguments):
     result = CliRunner().invoke(app.app, ["verify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -60,31 +59,31 @@ def store_seeds(here, reference, kind="explicit", seeds=8):
 
 def test_without_common_runs_there_is_nothing_to_compare():
     default_store().save(RunConfig(), Result({"history": history()}), {})
-    result = verify()
+    result = command()
     assert result.exit_code == 0 and "nothing to judge" in result.stdout
 
 
 def test_equal_runs_are_sound():
     store_seeds({}, {}, seeds=6)
-    result = verify()
+    result = command()
     assert result.exit_code == 0 and SOUND in result.stdout
     assert "6 runs stored here and in the reference, 6 of them equal" in result.stdout
 
 
 def test_a_small_error_of_all_runs_means_a_broken_install():
     store_seeds({"accuracy_balanced": 0.79}, {"accuracy_balanced": 0.80})
-    result = verify()
+    result = command()
     assert result.exit_code == 1 and "broken install" in result.stdout
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf])
 def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
     store_seeds({}, {}, seeds=8)
-    assert verify().exit_code == 0
+    assert command().exit_code == 0
     store_pair({"nc1_trace_ratio": lost}, {}, RunConfig(model={"width": 2}, seed=3))
-    *_, table = verification.compare_with_reference()
+    *_, table = verify.compare_with_reference()
     assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
-    result = verify()
+    result = command()
     assert result.exit_code == 1 and "broken install" in result.stdout
 
 
@@ -98,15 +97,15 @@ def equal():
     named = [run for name in COLLECTIONS for run in json.loads((ROOT / name / "runs.json").read_text())]
     runs = [run for run in map(store.open, sorted(named)) if run.config["kind"] == "classifier"]
     return pd.concat(
-        [verification.pair(run, run).assign(setting=run.run_id.rsplit("-s", 1)[0]) for run in runs], ignore_index=True
+        [verify.pair(run, run).assign(setting=run.run_id.rsplit("-s", 1)[0]) for run in runs], ignore_index=True
     )
 
 
 def replicate(both, seed, share=0.6):
     """The runs once more: in logs or points as far off as `share` of the spread over seeds."""
     generator = np.random.default_rng(seed)
-    accuracy = both["metric"].isin(verification.ACCURACIES)
-    floors = both["metric"].map(verification.FLOORS).fillna(0.0)
+    accuracy = both["metric"].isin(verify.ACCURACIES)
+    floors = both["metric"].map(verify.FLOORS).fillna(0.0)
     values = both["reference"].where(accuracy, np.log(both["reference"] + floors))
     spreads = values.groupby([both[name] for name in ("setting", "split", "metric")]).transform("std").fillna(0.0)
     moved = values + share * spreads * generator.standard_normal(len(both))
@@ -115,7 +114,7 @@ def replicate(both, seed, share=0.6):
 
 def missed(both):
     """Metrics of the mean shifts that are not ok."""
-    shifts = verification.mean_shifts(both)
+    shifts = verify.mean_shifts(both)
     return set(shifts.loc[~shifts["ok"], "metric"])
 
 
@@ -126,7 +125,7 @@ def change(both, rows, how):
 
 
 def test_the_reference_agrees_with_itself(equal):
-    shifts = verification.mean_shifts(equal)
+    shifts = verify.mean_shifts(equal)
     assert shifts["ok"].all() and (shifts["shift"] == 0).all() and len(shifts) == 16
     assert set(shifts["split"]) == {"train", "test"} and set(shifts["arm"]) == {"deq", "other"}
 
@@ -148,14 +147,14 @@ def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
     rows = again["metric"].str.startswith(named) & again["arm"].isin(arms)
     broken = change(again, rows, how)
     assert missed(broken) and missed(broken) <= set(again.loc[rows, "metric"])
-    found = verification.mean_shifts(broken)
+    found = verify.mean_shifts(broken)
     assert set(found.loc[~found["ok"], "arm"]) == set(arms)
 
 
 def test_the_bound_of_a_mean_shift_is_the_one_stated():
     """One comparison of 6 runs, d = ±0.1 in turn: s_d = 0.1 √(6/5); t at 1 − 0.0025 with 5 degrees of freedom."""
     frame = pd.DataFrame({"here": 0.5 + np.array([0.1, -0.1] * 3), "reference": 0.5, "metric": "accuracy_balanced"})
-    (row,) = verification.mean_shifts(frame.assign(split="test", arm="deq")).itertuples()
+    (row,) = verify.mean_shifts(frame.assign(split="test", arm="deq")).itertuples()
     assert row.shift == pytest.approx(0.0, abs=1e-15) and row.ok
     assert row.allowed == pytest.approx(4.7733 * 0.1 * math.sqrt(6 / 5) / math.sqrt(6), rel=1e-4)
-    assert verification.FALSE_ALARMS == 0.005  # on which the quantile rests
+    assert verify.FALSE_ALARMS == 0.005  # on which the quantile rests

@@ -12,15 +12,20 @@ import os
 import platform
 import subprocess
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nclib
-from nclib.system.files import sha256
+from nclib.paths import sha256
 
 _FOLDER = Path(__file__).resolve().parent
 _DISTRIBUTIONS = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "pydantic")
+
+
+class ProvenanceWarning(UserWarning):
+    """Something that a record should hold cannot be found out."""
 
 
 class Cost:
@@ -36,7 +41,9 @@ class Cost:
     """
 
     def __enter__(self) -> "Cost":
-        self._final, self._wall, self._cpu = None, time.perf_counter(), time.process_time()
+        self._final: dict[str, float | None] | None = None
+        self._wall = time.perf_counter()
+        self._cpu = time.process_time()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -44,9 +51,11 @@ class Cost:
 
     def as_dict(self) -> dict[str, float | None]:
         """wall_seconds, cpu_seconds, peak_rss_mib; memory is None where it is not known."""
-        # by the kernel's own record: getrusage hands a spawned process its parent's peak
+        if self._final is not None:
+            return self._final
+        # The kernel's own record: getrusage hands a spawned process its parent's peak.
         peak = _fact("/proc/self/status", "VmHWM")
-        return self._final or {
+        return {
             "wall_seconds": round(time.perf_counter() - self._wall, 3),
             "cpu_seconds": round(time.process_time() - self._cpu, 3),
             "peak_rss_mib": round(int(peak.split()[0]) / 1024, 1) if peak else None,
@@ -104,11 +113,11 @@ def processor_seconds(record: Mapping[str, Any]) -> float:
 
 def versions() -> dict[str, str]:
     """Versions of nclib and of what its numbers depend on, as installed; absent packages are left out."""
-    found = {"nclib": nclib.__version__}  # a distribution of that name is another project
+    installed = {"nclib": nclib.__version__}  # a distribution of that name is another project
     for name in _DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def digest(files: Iterable[Path]) -> str:
@@ -126,17 +135,35 @@ def git_state() -> tuple[str | None, bool | None]:
 
     Untracked files count as a difference, ignored ones do not. A copy of nclib that git does not track, such
     as one installed into another project's environment, has no commit: that project's would be a false one.
+
+    Warns
+    -----
+    ProvenanceWarning
+        Where git refuses to read the clone because another user owns it.
     """
-    commit = _git("rev-parse", "--verify", "HEAD") if _git("ls-files", Path(__file__).name) else None
-    status = commit and _git("status", "--porcelain")
-    return commit, None if status is None else bool(status)
+    if not _git("ls-files", Path(__file__).name):
+        return None, None
+    commit = _git("rev-parse", "--verify", "HEAD")
+    status = _git("status", "--porcelain")
+    if commit is None or status is None:
+        return commit, None
+    return commit, bool(status)
 
 
 def _git(*arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git on this machine, or a very slow disk
+    except subprocess.CalledProcessError as error:
+        if "dubious ownership" in error.stderr:
+            warnings.warn(
+                "no commit is recorded, because git does not read a clone that another user owns; "
+                "type: git config --global --add safe.directory followed by the clone's folder",
+                ProvenanceWarning,
+                stacklevel=4,
+            )
+        return None
+    except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a very slow disk
         return None
 
 
@@ -169,7 +196,12 @@ def usable_cores() -> int:
 
 def _fact(file: str, name: str) -> str | None:
     """A line "name: value" of a file that the kernel writes."""
-    with contextlib.suppress(OSError, StopIteration):
+    try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.partition(":")[0].strip() == name)
+    except OSError:
+        return None
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
     return None

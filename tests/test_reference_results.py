@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from nclib import profiles, runs
 from nclib.config import RunConfig, run_id
-from nclib.engine import experiments, runs
-from nclib.engine.outline import outline
-from nclib.engine.reference import ReferenceStore
 from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.papers.separation_bias.regression import RegressionConfig
 from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.profiles import outline
 from nclib.publish import captions
+from nclib.store import ReferenceStore
 
-ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
+ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
 STORE = ReferenceStore(ROOT)
 
 
@@ -43,7 +43,7 @@ def test_they_can_be_read_where_the_images_are_not(isolated):
     outline.cache_clear()
     overrides = {"images_per_class": 250, "test_images_per_class": 100, "dataset": "folder:cifar10-jpeg@ef1101d4a992"}
     for name in ("recipes", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "controls", "table1"):
-        configs = experiments.experiment(name, "lite", **overrides, seeds=3)
+        configs = profiles.experiment(name, "lite", **overrides, seeds=3)
         assert set(runs.plan(configs)["state"]) == {"reference"}, name
     frame = runs.ensure_runs(configs, train="never")
     assert set(frame["run_id"]) == {run_id(config) for config in configs}

@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nclib import paths, profiles, runs
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.engine import experiments, runs
-from nclib.engine.builders import build_config
-from nclib.engine.experiments import experiment
-from nclib.engine.outline import scale_of
-from nclib.engine.profiles import get_profile, override
-from nclib.engine.reference import load_run
-from nclib.engine.runs import ensure_runs
+from nclib.profiles import build_config, experiment, get_profile, override, scale_of
 from nclib.publish import captions
-from nclib.system import paths
+from nclib.runs import ensure_runs
+from nclib.store import load_run
 
 pytestmark = pytest.mark.usefixtures("reference")
 
@@ -69,7 +65,7 @@ def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second()
 
 @pytest.mark.parametrize("name", ["smoke", "quick", "lite", "full", "paper"])
 def test_every_profile_plans_every_experiment_without_any_data(name):
-    for notebook in experiments.known():
+    for notebook in profiles.makers():
         configs = experiment(notebook, name)
         assert configs and {c.profile for c in configs} == {name}
         if notebook.startswith("neural_collapse/"):

@@ -1,4 +1,4 @@
-"""The run store: one folder per run, named by what was run, complete or absent.
+"""Finished runs on disk: a folder a run, complete or absent; and the tracked reference results.
 
     <root>/<run id>/            config.json  history.csv  …  arrays.npz  weights.pt  provenance.json  DONE
     <root>/<run id>.partial/    checkpoint of a run under way
@@ -13,6 +13,7 @@ import contextlib
 import functools
 import io
 import json
+import lzma
 import os
 import secrets
 import shutil
@@ -26,9 +27,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from nclib import paths
 from nclib.config import SCHEMA_VERSION, ConfigError, RunConfig, StoredConfig, digest, run_id, setting
-from nclib.system import paths
-from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
+from nclib.imbalance import sample_rows
+from nclib.paths import csv_bytes, json_bytes, sha256, write_atomic
 from nclib.system.warning import warn
 
 if TYPE_CHECKING:
@@ -71,10 +73,21 @@ class StoredRun:
     names: tuple[str, ...]
     read: Callable[[str], Any]
 
-    tables = property(lambda self: {n.removesuffix(".csv"): self.read(n) for n in self.names if n.endswith(".csv")})
-    history = property(lambda self: self.read("history.csv"))
-    arrays = property(lambda self: self.read("arrays.npz"))
-    provenance = property(lambda self: self.read("provenance.json"))
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name.removesuffix(".csv"): self.read(name) for name in self.names if name.endswith(".csv")}
+
+    @property
+    def history(self) -> pd.DataFrame:
+        return self.read("history.csv")
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.read("arrays.npz")
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.read("provenance.json")
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -205,30 +218,31 @@ class RunStore:
         self, config: StoredConfig, made: "Result", record: Mapping[str, Any], code: Mapping[str, bytes] | None = None
     ) -> str:
         """Write a finished run with the record of its circumstances, and return its id. A kill or a full disk in the
-        middle leaves no run, only its checkpoint. `code` are the files of the user's own code that made it; they are
-        kept and never read."""
+        middle leaves no run, only its checkpoint. `code` is the file of the user's own cell; it is kept and never
+        read."""
         run = run_id(config)
         arrays = io.BytesIO()
         np.savez(arrays, **made.arrays)
         contents = {f"{name}.csv": csv_bytes(frame) for name, frame in made.tables.items()}
-        contents |= {
-            "config.json": json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()}),
-            "provenance.json": json_bytes({**labels(config), **record}),
-            "arrays.npz": arrays.getvalue(),
-            "weights.pt": _saved(made.weights),
-        }
-        contents |= {f"code.{name}": content for name, content in (code or {}).items()}
+        contents["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
+        contents["provenance.json"] = json_bytes({**labels(config), **record})
+        contents["arrays.npz"] = arrays.getvalue()
+        contents["weights.pt"] = _saved(made.weights)
+        for name, content in (code or {}).items():
+            contents[f"code.{name}"] = content
         contents["DONE"] = json_bytes({name: sha256(content) for name, content in contents.items()})
+
+        folder = self.root / run
         writing = self.root / f"{run}.writing"
         shutil.rmtree(writing, ignore_errors=True)
         try:
             for name, content in contents.items():
                 write_atomic(writing / name, content)
             if not self.has(run):  # what an interrupted copy or removal left is not a run
-                shutil.rmtree(self.root / run, ignore_errors=True)
-            if (self.root / run).is_file():
-                self.set_aside(self.root / run, f"a file lay where the folder of run {run} belongs")
-            os.replace(writing, self.root / run)
+                shutil.rmtree(folder, ignore_errors=True)
+            if folder.is_file():
+                self.set_aside(folder, f"a file lay where the folder of run {run} belongs")
+            os.replace(writing, folder)
         finally:
             shutil.rmtree(writing, ignore_errors=True)
         shutil.rmtree(self.partial(run), ignore_errors=True)
@@ -266,34 +280,46 @@ class RunStore:
         return self.find(run, whole=True) is not None
 
     def find(self, run: str, whole: bool = False) -> StoredRun | None:
-        """The run with its options, history and provenance checked, or the checksums of all files. None where it is
-        absent, or these are damaged: it is then set aside with a warning."""
+        """The run with its options, history and provenance checked; if `whole`, the checksums of all files. None where
+        it is absent, or these are damaged: it is then set aside with a warning."""
         if not self.has(run):
             return None
         try:
-            found = self.open(run)
-            _ = found.history, found.provenance
-            sums = self._read(run, "DONE", None) if whole else {}
-            for name in found.names if whole else ():  # weights are compared without being loaded, which takes longer
-                self._read(run, name, sums, parse=lambda *_: None)
+            stored = self.open(run)
+            stored.read("history.csv")
+            stored.read("provenance.json")
+            if whole:
+                sums = self._read(run, "DONE", None)
+                for name in stored.names:
+                    self._content(run, name, sums)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return None
         shutil.rmtree(self.partial(run), ignore_errors=True)  # left by a kill at the last moment
-        return found
+        return stored
 
-    def _read(self, run: str, name: str, sums: Mapping[str, str] | None, parse: Any = parse) -> Any:
-        """What is in a file of a run, which is compared with its checksum."""
+    def _read(self, run: str, name: str, sums: Mapping[str, str] | None) -> Any:
+        """What is in a file of a run."""
+        content = self._content(run, name, sums)
+        try:
+            return parse(name, content)
+        except CorruptRun as damage:
+            raise _damaged(run, name, str(damage)) from None
+
+    def _content(self, run: str, name: str, sums: Mapping[str, str] | None) -> bytes:
+        """The bytes of a file of a run, compared with its checksum."""
         try:
             content = (self.root / run / name).read_bytes()
-            if sums is not None and sha256(content) != sums.get(name):
-                raise CorruptRun("it is not what was written (checksum)")
-            return parse(name, content)
         # Not of other errors: a file that cannot be opened now, for want of rights or handles, is not damaged.
-        except (CorruptRun, FileNotFoundError, IsADirectoryError, NotADirectoryError) as damage:
-            why = getattr(damage, "strerror", None) or damage
-            again = "nclib.ensure_runs([config]) trains it again"
-            raise CorruptRun(f"run {run}: {name} is damaged: {why} ({again})") from None
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise _damaged(run, name, error.strerror) from None
+        if sums is not None and sha256(content) != sums.get(name):
+            raise _damaged(run, name, "it is not what was written (checksum)")
+        return content
+
+
+def _damaged(run: str, name: str, reason: str) -> CorruptRun:
+    return CorruptRun(f"run {run}: {name} is damaged: {reason} (nclib.ensure_runs([config]) trains it again)")
 
 
 class Checkpoint:
@@ -301,7 +327,9 @@ class Checkpoint:
     SHA-256 of the rest."""
 
     def __init__(self, run: str, store: RunStore) -> None:
-        self.run, self.store, self.path = run, store, store.partial(run) / "checkpoint.pt"
+        self.run = run
+        self.store = store
+        self.path = store.partial(run) / "checkpoint.pt"
 
     def save(self, state: dict[str, Any]) -> None:
         content = _saved(state)
@@ -358,12 +386,19 @@ def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     keeps all), K_A, R (1 for balanced) and seed of a plain configuration; None where a configuration has no such thing.
     A configuration that builds on another run has those of its base."""
     base = config.get("base", config)
-    imbalance, K_A, R = (dotted(base, f"data.{name}") for name in ("imbalance", "num_majority", "ratio"))
-    facts = {"dataset": dotted(base, "data.dataset"), "model": dotted(base, "model.kind")}
-    facts |= {"setting": setting(imbalance, K_A, R), "K_A": K_A, "R": R}
-    if facts["dataset"] is not None:
-        facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
-    return facts | {"seed": config.get("seed", 0)}
+    imbalance = dotted(base, "data.imbalance")
+    num_majority = dotted(base, "data.num_majority")
+    ratio = dotted(base, "data.ratio")
+    dataset = dotted(base, "data.dataset")
+    columns = {"dataset": dataset, "model": dotted(base, "model.kind")}
+    columns["setting"] = setting(imbalance, num_majority, ratio)
+    columns["K_A"] = num_majority
+    columns["R"] = ratio
+    if dataset is not None:
+        columns["dataset"] = dataset.split("@")[0]
+        columns["R"] = ratio or 1.0
+    columns["seed"] = config.get("seed", 0)
+    return columns
 
 
 def protocol(config: Mapping[str, Any]) -> str | None:
@@ -373,9 +408,12 @@ def protocol(config: Mapping[str, Any]) -> str | None:
     config = config.get("base", config)
     if config.get("kind") != "classifier":
         return None
-    parts = ((part, name, value) for part in ("data", "model", "train") for name, value in config[part].items())
-    kept = {f"{part}.{name}": value for part, name, value in parts if name not in _NOT_SHARED}
-    return json.dumps({name: value for name, value in kept.items() if value is not None}, separators=(",", ":"))
+    options = {}
+    for part in ("data", "model", "train"):
+        for name, value in config[part].items():
+            if name not in _NOT_SHARED and value is not None:
+                options[f"{part}.{name}"] = value
+    return json.dumps(options, separators=(",", ":"))
 
 
 _NOT_SHARED = ("imbalance", "num_majority", "ratio", "majority", "log_every", "jacobian_reg", "nc_on_test")
@@ -384,12 +422,218 @@ _NOT_SHARED = ("imbalance", "num_majority", "ratio", "majority", "log_every", "j
 
 def tidy(run: StoredRun) -> pd.DataFrame:
     """The history of a run as tidy rows (`FRAME_COLUMNS`)."""
-    facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), **identity_columns(run.config)}
-    facts |= {"model": run.provenance.get("model") or facts["model"], "protocol": protocol(run.config)}
-    return run.history.assign(**facts)[FRAME_COLUMNS]
+    columns = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom")}
+    columns |= identity_columns(run.config)
+    columns["model"] = run.provenance.get("model") or columns["model"]
+    columns["protocol"] = protocol(run.config)
+    return run.history.assign(**columns)[FRAME_COLUMNS]
 
 
 def stack(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Tidy frames one after the other; no frames give an empty table with the right columns."""
     filled = [frame.astype({"K_A": "Float64", "R": "Float64"}) for frame in frames]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=FRAME_COLUMNS)
+
+
+# --- reference results ---------------------------------------------------------------------------------------------
+
+_SMALL_ARRAYS = (
+    "counts",
+    "minority",
+    "class_means",
+    "classifier",
+    "features",
+    "fit",
+    "images",
+    "cams",
+    "labels",
+    "predicted",
+)
+"""What a reference run keeps, of whatever kind it is."""
+_DRAWN_FEATURES = 400
+"""Training features that a reference run keeps if figures plot its seed, shared out among its classes."""
+_DRAWN_SEEDS = (0, 30)
+"""Seeds whose features figures plot: the first of every profile, and the first of protocol 3 on CIFAR-100."""
+
+
+class ReferenceStore:
+    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv.xz,
+    datasets.json and arrays/<run>.npz.
+
+    Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
+    and provenance, class means and classifier in single precision, of seed 0, which figures plot, a few features a
+    class in half precision. One pair (K_A = 5, R = 100) has its weights, in half precision, in weights/<run>.npz. Of a
+    run that is in several collections, that of the first is read.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def _index(self) -> dict[str, Path]:
+        """The collection in which each run lies."""
+        folders = sorted((listing.parent for listing in self.root.glob("*/runs.json")), reverse=True)
+        return {run: folder for folder in folders for run in _runs(folder)}
+
+    def ids(self) -> list[str]:
+        return sorted(self._index())
+
+    def has(self, run: str) -> bool:
+        return run in self._index()
+
+    def open(self, run: str) -> StoredRun:
+        """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
+        there, or has not the options that its name stands for."""
+        folder = self._index().get(run)
+        if folder is None:
+            raise CorruptRun(f"run {run} is not among the reference results")
+        record = _runs(folder)[run]
+        if not run.endswith(f"-{digest(record['config'])}"):
+            raise CorruptRun(f"reference run {run} has the configuration of another run")
+        weights = folder / "weights" / f"{run}.npz"
+
+        def content(name: str) -> Any:
+            if name == "provenance.json":
+                return record["provenance"]
+            if name == "arrays.npz":
+                return parse(name, (folder / "arrays" / f"{run}.npz").read_bytes())
+            if name == "weights.pt":
+                half = parse(weights.name, weights.read_bytes())
+                return {key: torch.from_numpy(value.astype(np.float32)) for key, value in half.items()}
+            return _by_run(folder).get_group(run).reset_index(drop=True)[HISTORY]
+
+        @functools.cache
+        def read(name: str) -> Any:
+            try:
+                return content(name)
+            except Exception as error:  # NumPy and pandas raise anything
+                raise CorruptRun(f"reference run {run}, {folder.name}: {type(error).__name__}: {error}") from None
+
+        names = ["history.csv", "arrays.npz", "provenance.json"]
+        if weights.exists():
+            names.append("weights.pt")
+        return StoredRun(run, record["config"], tuple(names), read)
+
+    def frame(self, ids: Iterable[str]) -> pd.DataFrame:
+        """The histories of these runs as one tidy table."""
+        return stack(tidy(self.open(run)) for run in ids)
+
+    def datasets(self) -> dict[str, Any]:
+        """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
+        known: dict[str, Any] = {}
+        for listing in sorted(self.root.glob("*/datasets.json")):
+            known |= json.loads(listing.read_bytes())
+        return known
+
+    def add(self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None) -> Path:
+        """Add runs, and what is known of their data sets, to a collection, replacing those of the same id; return its
+        folder."""
+        folder = self.root / collection
+        listing = folder / "runs.json"
+        table = folder / "history.csv.xz"
+        known = folder / "datasets.json"
+        before = json.loads(known.read_bytes()) if known.exists() else {}
+        records = json.loads(listing.read_bytes()) if listing.exists() else {}
+        write_atomic(known, json_bytes({**before, **(datasets or {})}))
+        frames = [_rows(folder)] if table.exists() else []
+        for run in runs:
+            records[run.run_id] = {"config": run.config, "provenance": run.provenance}
+            frames = [frame[frame["run_id"] != run.run_id] for frame in frames]
+            frames.append(run.history.assign(run_id=run.run_id)[["run_id", *run.history.columns]])
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **_extract(run))
+            write_atomic(folder / "arrays" / f"{run.run_id}.npz", buffer.getvalue())
+        rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
+        write_atomic(table, lzma.compress(csv_bytes(rows), preset=9))
+        write_atomic(listing, json_bytes(records))
+        _runs.cache_clear()
+        _by_run.cache_clear()
+        return folder
+
+
+# A collection has hundreds of runs; its files are read once.
+
+
+@functools.lru_cache(maxsize=16)
+def _runs(folder: Path) -> dict[str, Any]:
+    return parse("runs.json", (folder / "runs.json").read_bytes())
+
+
+def _rows(folder: Path) -> pd.DataFrame:
+    return read_csv(io.BytesIO(lzma.decompress((folder / "history.csv.xz").read_bytes())))
+
+
+@functools.lru_cache(maxsize=16)
+def _by_run(folder: Path) -> Any:
+    return _rows(folder).groupby("run_id", sort=False)
+
+
+def _extract(run: StoredRun) -> dict[str, np.ndarray]:
+    """The part of a run's arrays that a reference keeps."""
+    arrays = run.arrays
+    kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays} | _missed(run)
+    kept |= {name: kept[name].astype(np.float32) for name in ("class_means", "classifier") if name in kept}
+    if run.config.get("seed") in _DRAWN_SEEDS and "train_features" in arrays:
+        labels = arrays["train_labels"]
+        rows = sample_rows(labels, max(2, _DRAWN_FEATURES // len(np.unique(labels))))
+        kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
+    return kept
+
+
+def _missed(run: StoredRun) -> dict[str, np.ndarray]:
+    """How many training images of each class (K,) the network misses at its last epoch."""
+    if "classes" not in run.tables or "counts" not in run.arrays:
+        return {}
+    rows = run.tables["classes"]
+    rows = rows[(rows["split"] == "train") & (rows["metric"] == "accuracy")]
+    last = rows[rows["epoch"] == rows["epoch"].max()].sort_values("class")
+    return {"missed": np.rint((1 - last["value"].to_numpy()) * run.arrays["counts"][last["class"]]).astype(np.int64)}
+
+
+def reference_store() -> ReferenceStore:
+    """The tracked reference results (`paths.reference`); an empty store outside a clone."""
+    with contextlib.suppress(FileNotFoundError):
+        return ReferenceStore(paths.reference())
+    return ReferenceStore(paths.results() / "reference")
+
+
+def finished(runs: Iterable[str]) -> list[str]:
+    """Those of these runs that are stored or tracked: `load_run` opens them."""
+    store = default_store()
+    tracked = set(reference_store().ids())
+    return [run for run in runs if store.find(run) or run in tracked]
+
+
+def load_run(config: StoredConfig | str) -> StoredRun:
+    """A finished run from the run store or, where it is not there, from the reference results.
+
+    Its tables, arrays and provenance are read and checked when they are first asked for. Arrays of a reference run are
+    an extract: features of some samples, in half precision.
+
+    Parameters
+    ----------
+    config : of the run, or its id
+
+    Returns
+    -------
+    StoredRun
+
+    Raises
+    ------
+    CorruptRun
+        Where it is in neither, or damaged; for a damaged table or array when that is asked for.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+    >>> network = nc.ModelConfig(kind="explicit", width=2)
+    >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
+    >>> frame = nc.ensure_runs([config])
+    >>> int(nc.load_run(config).history["epoch"].max())
+    1
+    """
+    run = config if isinstance(config, str) else run_id(config)
+    for source in (default_store(), reference_store()):
+        if source.has(run):
+            return source.open(run)
+    raise CorruptRun(f"run {run} is neither stored nor tracked; nclib.ensure_runs([config]) trains it")

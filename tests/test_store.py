@@ -16,13 +16,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nclib import paths, runs
 from nclib.config import DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig, run_id
-from nclib.engine import jobs
-from nclib.engine.reference import ReferenceStore
-from nclib.engine.runs import ensure_runs
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, stack, tidy
-from nclib.system import paths
-from nclib.system.files import sha256
+from nclib.paths import sha256
+from nclib.runs import ensure_runs
+from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, default_store, stack, tidy
 
 
 class SisterConfig(StoredConfig):
@@ -39,7 +37,7 @@ def _table():
 
 def _save(store, config=None, **changes):
     parts = {"tables": {"history": _table()}, "arrays": {"classifier": np.eye(3, dtype=np.float32)}}
-    made = jobs.Result(**parts | {"weights": {"w": torch.arange(3.0)}} | changes)
+    made = runs.Result(**parts | {"weights": {"w": torch.arange(3.0)}} | changes)
     return store.save(config or RunConfig(profile="quick"), made, {"commit": None})
 
 
@@ -198,7 +196,7 @@ def test_checkpoint_round_trip_and_damage(store):
 def test_a_stored_run_is_not_trained_again_where_no_lock_can_be_written(store):
     run = _save(store)
     (store.root / ".locks").write_text("in the place of the folder, because root may write everywhere")
-    assert jobs.train_run(RunConfig(), store) == run
+    assert runs.train_run(RunConfig(), store) == run
 
 
 def test_reference_results_are_small_extracts(store, tmp_path):

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from nclib.engine.reference import reference_store
-from nclib.engine.store import StoredRun, default_store, dotted
+from nclib.store import StoredRun, default_store, dotted, reference_store
 
 FALSE_ALARMS = 0.005
 """How often a sound installation may be called broken, over all comparisons together."""

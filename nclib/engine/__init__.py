@@ -1,1 +1,0 @@
-"""Many runs: stored, planned, made here or by workers, compared with reference runs."""
