@@ -1,17 +1,17 @@
-"""The arms: sizes the paper's architecture must have, and what they must have in common."""
+"""The networks: sizes that the paper's architecture must have, what they have in common, and what is refused."""
 
 import pytest
 import torch
 from torch import nn
 
+from nclib import deq, solvers
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
-from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
-from nclib.papers.separation_bias.regression import RegressorConfig
-from nclib.solvers import FixedPointIteration
+from nclib.models import BasicBlock, Output, ResidualCell, build_gradient, build_model, build_solver, count_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training
 
-ENCODER, CELL = 6_448_192, 4_720_640
+ENCODER = 6_448_192
+CELL = 2 * 9 * 512**2 + 4 * 512  # two 3×3 convolutions and two norms
 ARMS = {
     "explicit": {},
     "deq": {},
@@ -43,7 +43,7 @@ def _contract(model, scale=0.1):
 @pytest.mark.parametrize(
     ("kind", "options", "block"),
     [
-        ("explicit", {}, 4_720_640),
+        ("explicit", {}, CELL),
         ("deq", {}, CELL),
         ("explicit_matched", {}, CELL),
         ("weight_tied", {}, CELL),
@@ -195,36 +195,36 @@ def test_under_bfloat16_autocast_cells_stay_in_float32(kind):
     assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters())
 
 
-@pytest.mark.parametrize("activation", ["relu", "sine"])
-def test_a_constrained_relu_deq_is_solved_at_its_norm(activation):
-    config = RegressorConfig(kind="deq", width=6, tol=1e-3, activation=activation, spread=2.0)
-    model = config.build(3, seed=0).double()
-    model.deq.solver = FixedPointIteration(tol=1e-13, max_steps=2000)
-    w, x = model.deq.cell.weight, torch.randn(4, 3, generator=torch.Generator().manual_seed(5)).double()
-    assert torch.linalg.matrix_norm(w, 2).item() == pytest.approx(0.95)
-    out, act = model(x), {"relu": torch.relu, "sine": torch.sin}[activation]
-    torch.testing.assert_close(act(out.features @ w.T + model.injection(x)), out.features, atol=1e-10, rtol=0)
-    torch.testing.assert_close(model.read_out(out.features)[:, 0], out.values)
+@pytest.mark.parametrize("method", ["broyden", "anderson", "fixed_point"])
+def test_solver_options_reach_the_solver(method):
+    kinds = {"broyden": solvers.Broyden, "anderson": solvers.Anderson, "fixed_point": solvers.FixedPointIteration}
+    built = build_solver(SolverConfig(method=method, tol=1e-5, max_steps=7))
+    assert built == kinds[method](tol=1e-5, max_steps=7), "other options left out mean the solver's own default"
+    assert build_solver(SolverConfig()) == solvers.paper_solver()
 
 
-def test_sizes_of_the_regressors():
-    fnn = RegressorConfig(kind="fnn", width=40, depth=3)
-    recurrent = RegressorConfig(kind="unrolled_deq", width=40, iterations=10, spread=0.5)
-    loops = RegressorConfig(kind="self_loop_deq", width=10)
-    configs = fnn, fnn.replace(scaled=True), fnn.replace(depth=6), recurrent, loops
-    assert [count_parameters(config.build(1, 0)) for config in configs] == [1761, 1764, 6681, 1721, 45 + 4 * 10 + 1]
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({}, deq.Implicit()),
+        ({"steps": 2}, deq.Implicit(steps=2)),
+        ({"method": "phantom"}, deq.Phantom(steps=1, damping=0.0)),
+        ({"method": "neumann", "steps": 3}, deq.Neumann(terms=3)),
+        ({"method": "unrolled", "steps": 3}, deq.Unrolled(steps=3, tol=1e-3)),
+    ],
+)
+def test_gradient_options_reach_the_gradient(options, rule):
+    assert build_gradient(GradientConfig(**options), 1e-3) == rule
 
 
-def test_the_self_loop_deq_is_a_fixed_point_of_the_matrices_it_names():
-    model = RegressorConfig(kind="self_loop_deq", width=6).build(1, seed=3).double()
-    x = torch.rand(7, 1, dtype=torch.float64)
-    out = model(x)
-    w, u, b, a = model.matrices()
-    assert not torch.triu(w, 1).any() and (torch.diagonal(w) < 1).all()
-    torch.testing.assert_close(torch.relu(out.features @ w.T + x * u + b), out.features, atol=1e-12, rtol=0)
-    torch.testing.assert_close(out.features @ a + model.constant, out.values)
-    assert torch.autograd.gradcheck(lambda q: model(q).values, x.requires_grad_())
+def test_a_cosine_classifier_gives_thirty_times_the_cosines():
+    model = _build("explicit", head="cosine").eval()
+    output = model(_images())
+    cosines = nn.functional.cosine_similarity(output.features[:, None], model.classifier.weight[None], dim=2)
+    torch.testing.assert_close(output.logits, 30 * cosines)
 
+
+# -- A cell of a user's own --------------------------------------------------------------------------------------------
 
 CELL_FILE = """
 import torch
@@ -290,7 +290,7 @@ def test_a_changed_file_is_another_cell(cells):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("Narrow", r"must return a tensor like its state, \(2, 16, 4, 4\), and returned \(2, 2, 4, 4\)"),
+        ("Narrow", r"must return a tensor of the shape of its state, \(2, 16, 4, 4\), and returned \(2, 2, 4, 4\)"),
         ("Raises", "raised KeyError: 'weight'"),
         ("Misspelt", "cannot be imported .*Misspelt"),
     ],
@@ -299,14 +299,3 @@ def test_a_cell_that_does_not_fit_is_refused(cells, name, says):
     module, _ = cells
     with pytest.raises(ValueError, match=says):
         _build("explicit_matched", cell=f"{module}:{name}")
-
-
-@pytest.mark.parametrize("name", ["no_such_module:Cell", "__main__:Cell", "my cells"])
-def test_a_cell_that_is_not_there_is_refused_when_it_is_configured(name):
-    with pytest.raises(ValueError, match=r"found no module|write it to a \.py file|unknown value"):
-        ModelConfig(kind="deq", cell=name)
-
-
-def test_the_digest_of_a_cell_is_the_stored_one():
-    name = "nclib.papers.neural_collapse.example_cell:ExampleCell"
-    assert ModelConfig(kind="deq", cell=name).source == "3a77f12f0e7855e7"
