@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from nclib import data, paths
 from nclib.config import ConfigError, DataConfig
@@ -42,13 +42,18 @@ def test_digit_pairs_never_share_a_half_between_train_and_test():
 
 def test_embedded_sets_are_the_same_on_every_machine():
     """A change here changes what every stored quick run was trained on: raise SCHEMA_VERSION with it."""
-    names = [(name, split) for name in ("digits", "digit_pairs") for split in data.SPLITS]
-    digest = {f"{n}/{s}": hashlib.sha256(data.load_dataset(n, s).images.numpy()).hexdigest()[:12] for n, s in names}
+    digest = {}
+    for name in ("digits", "digit_pairs", "digit_scenes"):
+        for split in data.SPLITS:
+            images = data.load_dataset(name, split).images.contiguous().numpy()
+            digest[f"{name}/{split}"] = hashlib.sha256(images).hexdigest()[:12]
     assert digest == {
         "digits/train": "1642238c89a4",
         "digits/test": "a45ebf7f6ea9",
         "digit_pairs/train": "fdea98b28832",
         "digit_pairs/test": "7188ebcde472",
+        "digit_scenes/train": "a5353ab9137e",
+        "digit_scenes/test": "605a9ed15f9c",
     }
 
 
@@ -122,16 +127,12 @@ def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
         data.load_dataset(name, "train")
 
 
-def cache_of(name):
-    return data.folders.cache_file(name)
-
-
 def test_a_damaged_cache_is_never_read_and_made_again_from_its_folder(tmp_path):
     folder = tree(tmp_path / "pets", colours())
     name = data.resolve_dataset(f"folder:{folder}")
-    whole, content = data.load_dataset(name, "train"), cache_of(name).read_bytes()
+    whole, content = data.load_dataset(name, "train"), data.cache_file(name).read_bytes()
     for damaged in (content[:-10], content[:200] + bytes([content[200] ^ 1]) + content[201:]):
-        cache_of(name).write_bytes(damaged)
+        data.cache_file(name).write_bytes(damaged)
         with pytest.raises(data.DataError, match=r"are missing or damaged in .*; run `nclib data fetch"):
             data.load_dataset(name, "train")
         assert data.fetch(f"folder:{folder}") == name
@@ -446,3 +447,27 @@ def test_flips_and_crops_are_those_of_a_loop_over_images(shape):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_device_changes_neither_order_nor_augmentation():
     torch.testing.assert_close(epoch(0, 1, device="cuda").cpu(), epoch(0, 1))  # a GPU rounds a·b + c once
+
+
+def test_formats_that_start_programs_are_not_opened(isolated, monkeypatch):
+    """Pillow reads EPS by starting Ghostscript, whatever the file is called."""
+    started = []
+
+    def ghostscript(*arguments, **options):
+        started.append(arguments)
+        return Image.new("L", (4, 4)).im
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", ghostscript)
+    monkeypatch.chdir(isolated)
+    for split, name in itertools.product(("train", "test"), "ab"):
+        (isolated / f"photos/{split}/{name}").mkdir(parents=True)
+        (isolated / f"photos/{split}/{name}/0.png").write_bytes(EPS)
+    with Image.open(isolated / "photos/train/a/0.png") as image:
+        image.load()
+    assert len(started) == 1, "or this test could not fail"
+    with pytest.raises(data.DataError, match="not images in BMP"):
+        data.resolve_dataset("folder:photos")
+    assert len(started) == 1
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
