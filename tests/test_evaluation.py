@@ -61,7 +61,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_samples():
 def test_adjusted_accuracies_are_those_of_the_adjusted_logits():
     counts = torch.tensor([300.0, 300.0, 3.0])
     predicted = (LOGITS.double() - (counts / counts.sum()).log()).argmax(1)
-    by_class = [(predicted[LABELS == k] == k).double().mean().item() for k in range(3)]
+    by_class = [(predicted[k == LABELS] == k).double().mean().item() for k in range(3)]
     report = _evaluate([300, 300, 3])
     assert report["accuracy_balanced.adjusted"] == pytest.approx(sum(by_class) / 3)
     assert report["accuracy_minority.adjusted"] == pytest.approx(by_class[2])
