@@ -1,7 +1,8 @@
 """The equilibrium layer: z* = cell(z*, x), found by a solver, differentiated by a rule.
 
-The cell, the solver and the rule are three separate values. The forward solve records nothing. The backward pass
-evaluates the cell once more at z*, so what is kept in between is z* and x, whatever the number of steps.
+The cell, the solver and the rule are three separate values. The forward solve records nothing. The
+backward pass evaluates the cell once more at z*, so what is kept in between is z* and x, whatever
+the number of steps.
 """
 
 import re
@@ -46,7 +47,8 @@ class ForwardNotConverged(RuntimeWarning):
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> layer = nc.DEQ(lambda z, x: 2 * z + x, nc.FixedPointIteration(max_steps=5), on_failure="raise")
+    >>> few = nc.FixedPointIteration(max_steps=5)
+    >>> layer = nc.DEQ(lambda z, x: 2 * z + x, few, on_failure="raise")
     >>> try:
     ...     layer(torch.ones(1, 2))
     ... except nc.ForwardNotConverged as error:
@@ -74,22 +76,27 @@ class BackwardNotConverged(RuntimeWarning):
     """
 
 
-# The rules for the gradient. g is the gradient of the loss at z*, J = ∂f/∂z there; all but Unrolled give uᵀ∂f.
+# The rules for the gradient. g is the gradient of the loss at z*, J = ∂f/∂z there; all but Unrolled
+# give uᵀ∂f.
 
 
 @dataclass(frozen=True)
 class Implicit:
-    """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the gradient of the loss at z* and J = ∂f/∂z.
+    """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the gradient of the loss at z* and J =
+    ∂f/∂z.
 
-    It cannot be differentiated again; ``Unrolled`` can. Source: Bai, Kolter & Koltun 2019, theorem 1.
+    It cannot be differentiated again; ``Unrolled`` can. Source: Bai, Kolter & Koltun 2019, theorem
+    1.
 
     Parameters
     ----------
-    solver : for u; None takes the forward one. Its tolerance is relative to each row, whatever the size of the loss
-    steps : products with Jᵀ, if few of them are wanted and an approximate gradient is meant; rows that reach the
-        tolerance before need fewer. Then nothing warns, and ``layer.last_backward.residual`` has the residual r of each
-        row. If J contracts with factor ρ, u is off by at most r/(1 − ρ) of ‖g + Jᵀu‖. None goes on until the solver's
-        own limit, and warns where the tolerance is missed
+    solver : for u; None takes the forward one. Its tolerance is relative to each row, whatever the
+        size of the loss
+    steps : products with Jᵀ, if few of them are wanted and an approximate gradient is meant; rows
+        that reach the tolerance before need fewer. Then nothing warns, and
+        ``layer.last_backward.residual`` has the residual r of each row. If J contracts with factor
+        ρ, u is off by at most r/(1 − ρ) of ‖g + Jᵀu‖. None goes on until the solver's own limit,
+        and warns where the tolerance is missed
 
     Examples
     --------
@@ -145,13 +152,14 @@ class Neumann:
 
 @dataclass(frozen=True)
 class Phantom:
-    """The gradient of ``steps`` damped steps from z*, u = (1−damping) Σ_{i<steps} (damping·I + (1−damping)·Jᵀ)ⁱ g.
+    """The gradient of ``steps`` damped steps from z*, u = (1−damping) Σ_{i<steps} (damping·I +
+    (1−damping)·Jᵀ)ⁱ g.
 
-    Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one evaluation at z*, which is
-    backpropagation through the steps where z* is an equilibrium. Where the solve stopped earlier, the steps would move
-    on from z*, as those of torchdeq do; for these solve without gradients and call
-    ``layer(x, z0=z, gradient=Unrolled(steps))``.
-    Source: Geng et al. 2021, eq. 9, with λ = 1 − damping.
+    Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one evaluation
+    at z*, which is backpropagation through the steps where z* is an equilibrium. Where the solve
+    stopped earlier, the steps would move on from z*, as those of torchdeq do; for these solve
+    without gradients and call ``layer(x, z0=z, gradient=Unrolled(steps))``. Source: Geng et al.
+    2021, eq. 9, with λ = 1 − damping.
 
     Parameters
     ----------
@@ -184,7 +192,8 @@ class Unrolled:
     Parameters
     ----------
     steps : how many, at least 1
-    tol : relative residual up to which the ``Solution`` calls a row converged; it changes nothing else
+    tol : relative residual up to which the ``Solution`` calls a row converged; it changes nothing
+        else
 
     Examples
     --------
@@ -214,33 +223,37 @@ Gradient = Implicit | Neumann | Phantom | Unrolled
 class DEQ(nn.Module):
     """A layer whose output solves z* = cell(z*, x, *args).
 
-    Call it with x (B, *), whose first axis is the rows. It returns z* and the ``Solution``. z* is its value to the bit,
-    with the gradient attached while torch records gradients, in training and evaluation. Both are one tensor in memory:
-    clone z* before you change it in place. Further arguments of the call:
+    Call it with x (B, *), whose first axis is the rows. It returns z* and the ``Solution``. z* is
+    its value to the bit, with the gradient attached while torch records gradients, in training and
+    evaluation. Both are one tensor in memory: clone z* before you change it in place. Further
+    arguments of the call:
 
     - ``z0`` (B, *), the start, required where z and x differ in shape.
-    - ``args``, a tuple of tensors (B, *) of any type that belong to the rows. Dropout with one mask for a whole solve,
-      which is a map like any other, takes its mask here: (B, 1, D) for tokens (B, T, D).
+    - ``args``, a tuple of tensors (B, *) of any type that belong to the rows. Dropout with one mask
+      for a whole solve, which is a map like any other, takes its mask here: (B, 1, D) for tokens
+      (B, T, D).
     - ``solver`` and ``gradient``, for this call alone.
 
     A state of several tensors is one tensor: concatenate them in z0, and split z in the cell.
 
     Parameters
     ----------
-    cell : maps (z, x, *args) to a tensor like z, row by row, so that tokens come as (B, T, D), batch first. Rows that
-        are solved leave the batch and others take their places, so it must not close over tensors of the batch: masks
-        and further conditions go into ``args``. A tensor that all rows share, such as a causal mask, belongs to the
-        cell, as a buffer. A cell with weights is a module, and its parameters get gradients; a function must not close
-        over tensors that need one
-    solver : ``FixedPointIteration``, ``Anderson`` or ``Broyden``; left out, ``paper_solver()``: Broyden, relative
-        residual 1e-3, at most 20 evaluations
-    gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom`` or ``Unrolled``, which takes a fixed number of steps
-        and no solver
-    z0 : start where none is given in the call: "x" (then one step is the explicit block cell(x, x)) or "zeros"
+    cell : maps (z, x, *args) to a tensor like z, row by row, so that tokens come as (B, T, D),
+        batch first. Rows that are solved leave the batch and others take their places, so it must
+        not close over tensors of the batch: masks and further conditions go into ``args``. A tensor
+        that all rows share, such as a causal mask, belongs to the cell, as a buffer. A cell with
+        weights is a module, and its parameters get gradients; a function must not close over
+        tensors that need one
+    solver : ``FixedPointIteration``, ``Anderson`` or ``Broyden``; left out, ``paper_solver()``:
+        Broyden, relative residual 1e-3, at most 20 evaluations
+    gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom`` or ``Unrolled``, which takes a
+        fixed number of steps and no solver
+    z0 : start where none is given in the call: "x" (then one step is the explicit block cell(x, x))
+        or "zeros"
     return_solution : False returns z* alone, so that the layer stands in ``nn.Sequential``
-    on_failure : what happens when a solve misses its tolerance for some row, forward or backward, in training and
-        evaluation: "warn" once with ``ForwardNotConverged`` and once with ``BackwardNotConverged``, "raise" them, or
-        "ignore" it
+    on_failure : what happens when a solve misses its tolerance for some row, forward or backward,
+        in training and evaluation: "warn" once with ``ForwardNotConverged`` and once with
+        ``BackwardNotConverged``, "raise" them, or "ignore" it
 
     Attributes
     ----------
@@ -250,30 +263,35 @@ class DEQ(nn.Module):
     Raises
     ------
     ValueError
-        For an option that is not among those allowed; for a solver beside ``Unrolled``; when called, for BatchNorm,
-        dropout and their kin in the cell, which make it another map at each evaluation.
+        For an option that is not among those allowed; for a solver beside ``Unrolled``; when
+        called, for BatchNorm, dropout and their kin in the cell, which make it another map at each
+        evaluation.
     TypeError
         For a gradient that is none.
     RuntimeError
-        Where the cell uses tensors that need a gradient and are not its own; for a second derivative.
+        Where the cell uses tensors that need a gradient and are not its own; for a second
+        derivative.
     ForwardNotConverged, BackwardNotConverged
         With ``on_failure="raise"``.
 
     Notes
     -----
-    A row that is not solved has its best iterate, and its gradient is the same formula there, not that of an
-    equilibrium. A row of which no evaluation was finite is NaN; left out of the loss, as by ``z[solution.converged]``,
-    it adds nothing to the gradients of ``Implicit``, ``Neumann`` and ``Phantom``. A fixed number of steps, as of
-    ``Unrolled``, is never reported as failed: look at ``solution.residual``.
+    A row that is not solved has its best iterate, and its gradient is the same formula there, not
+    that of an equilibrium. A row of which no evaluation was finite is NaN; left out of the loss, as
+    by ``z[solution.converged]``, it adds nothing to the gradients of ``Implicit``, ``Neumann`` and
+    ``Phantom``. A fixed number of steps, as of ``Unrolled``, is never reported as failed: look at
+    ``solution.residual``.
 
-    A sequence is one row: its tokens are solved together, so that with a causal or padding mask later and masked tokens
-    still move the others, by about the tolerance.
+    A sequence is one row: its tokens are solved together, so that with a causal or padding mask
+    later and masked tokens still move the others, by about the tolerance.
 
-    Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
-    In torch.compile(network) the graph breaks at the layer, whose solve runs eager unless its cell is compiled.
+    Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the
+    backward pass eager. In torch.compile(network) the graph breaks at the layer, whose solve runs
+    eager unless its cell is compiled.
 
-    Under autocast x and the state are float32. In bfloat16 gentle cells reach residuals of 5e-4 and convolution cells
-    of 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a cell in float32.
+    Under autocast x and the state are float32. In bfloat16 gentle cells reach residuals of 5e-4 and
+    convolution cells of 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute
+    such a cell in float32.
 
     Examples
     --------
@@ -310,7 +328,7 @@ class DEQ(nn.Module):
         super().__init__()
         _check_rule(gradient, solver)
         if z0 not in ("x", "zeros"):
-            raise ValueError(f"z0={z0!r}: allowed are 'x' and 'zeros'; give another start in the call, layer(x, z0=z)")
+            raise ValueError(f"z0={z0!r}: allowed are 'x' and 'zeros', or a tensor in the call")
         if on_failure not in ("warn", "raise", "ignore"):
             raise ValueError(f"on_failure={on_failure!r}: allowed are 'warn', 'raise' and 'ignore'")
         self.cell = cell
@@ -337,19 +355,25 @@ class DEQ(nn.Module):
         return (z, solution) if self.return_solution else z
 
     def _solve(
-        self, x: Tensor, z0: Tensor | None, args: Sequence[Tensor], solver: Solver | None, gradient: Gradient | None
+        self,
+        x: Tensor,
+        z0: Tensor | None,
+        args: Sequence[Tensor],
+        solver: Solver | None,
+        gradient: Gradient | None,
     ) -> tuple[Tensor, Solution]:
         gradient = self.gradient if gradient is None else gradient
         _check_rule(gradient, solver)
         solver = self.solver if solver is None else solver
         if not isinstance(x, Tensor):
-            raise TypeError(f"x is a {type(x).__name__}; give one tensor, and others of its rows in args=(tensor,)")
+            kind = type(x).__name__
+            raise TypeError(f"x is a {kind}; give one tensor, others of its rows in args=(tensor,)")
         start = self.start(x) if z0 is None else z0
         check_rows("z0", start, len(x))
         for i, tensor in enumerate(args):
             check_rows(f"args[{i}]", tensor, len(x))
         refuse_live_modules(self.cell)
-        if torch.is_autocast_enabled(x.device.type):  # or what f adds x to would be rounded to half precision each time
+        if torch.is_autocast_enabled(x.device.type):  # or f(z) + x would be rounded each time
             x = x.float() if x.dtype in HALF else x
             start = start.float() if start.dtype in HALF else start
         self.last_solution = None  # so that its memory is free for this solve
@@ -357,7 +381,7 @@ class DEQ(nn.Module):
         if isinstance(gradient, Unrolled):
             z, self.last_solution = unroll(self.cell, gradient, start, (x, *args))
             return z, self.last_solution
-        # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
+        # What is compiled or looked up for each shape, as GPU kernels are, should see few shapes.
         halve = x.is_cuda or _is_compiled(self.cell)
         rows = (x, *args)
         solution = solve(self.cell, solver, start.detach(), [t.detach() for t in rows], halve)
@@ -374,10 +398,17 @@ class DEQ(nn.Module):
         return x if self.z0 == "x" else torch.zeros_like(x)
 
     def _attach_gradient(
-        self, solution: Solution, failed: bool, rows: Sequence[Tensor], solver: Solver, gradient: Gradient
+        self,
+        solution: Solution,
+        failed: bool,
+        rows: Sequence[Tensor],
+        solver: Solver,
+        gradient: Gradient,
     ) -> Tensor:
         if getattr(self, "_is_replica", False):
-            raise RuntimeError("nn.DataParallel hands out cells without parameters: use DistributedDataParallel")
+            raise RuntimeError(
+                "nn.DataParallel hands out cells without parameters: use DistributedDataParallel"
+            )
         parameters = parameters_of(self.cell)
         autocast = _autocast_settings(rows[0].device.type)
         if not self.checked:
@@ -398,13 +429,14 @@ class DEQ(nn.Module):
         return vars(self) | {"last_solution": None, "last_backward": None, "warned": set()}
 
 
-# torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch
+# torch.compiler.disable without its import of Dynamo, which takes longer than that of torch
 _solve_eager = torch._compile._disable_dynamo(DEQ._solve)
 
 
 def _check_rule(gradient: Gradient, solver: Solver | None) -> None:
     if not isinstance(gradient, Gradient):
-        raise TypeError(f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom() or Unrolled(steps)")
+        rules = "Implicit(), Neumann(terms), Phantom() or Unrolled(steps)"
+        raise TypeError(f"gradient={gradient!r}: give an {rules}")
     if solver is not None:
         check_solver(solver)
         if isinstance(gradient, Unrolled):
@@ -414,21 +446,24 @@ def _check_rule(gradient: Gradient, solver: Solver | None) -> None:
 def _missed(solution: Solution, tol: float) -> str:
     lost = int((~solution.converged).sum())
     worst = float(solution.residual.max())
-    return f"{lost} of {len(solution.converged)} rows missed tol={tol:g}, worst relative residual {worst:.1e}"
+    rows = len(solution.converged)
+    return f"{lost} of {rows} rows missed tol={tol:g}, worst relative residual {worst:.1e}"
 
 
 def _forward_message(solution: Solution, tol: float) -> str:
+    undefined = int(solution.residual.isinf().sum())
     return (
-        f"forward solve: {_missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them. "
-        "Allow more max_steps, raise tol, or make the cell contract more; print(nclib.diagnose(layer, x)) shows more."
+        f"forward solve: {_missed(solution, tol)}; z* is NaN for {undefined} of them. Allow more "
+        "max_steps, raise tol, or make the cell contract more; print(nclib.diagnose(layer, x)) "
+        "shows more."
     )
 
 
 def _backward_message(solution: Solution, tol: float) -> str:
     return (
-        f"backward solve: {_missed(solution, tol)}; their gradient is approximate. Allow more max_steps with "
-        "Implicit(solver=...), make the cell contract more, or choose Phantom(). If few are meant, ask for them: "
-        "Implicit(steps=...)."
+        f"backward solve: {_missed(solution, tol)}; their gradient is approximate. Allow more "
+        "max_steps with Implicit(solver=...), make the cell contract more, or choose Phantom(). If "
+        "few are meant, ask for them: Implicit(steps=...)."
     )
 
 
@@ -436,45 +471,50 @@ def _backward_message(solution: Solution, tol: float) -> str:
 
 
 def refuse_live_modules(cell: Cell) -> None:
-    """Raise ValueError for a module that is another map at each evaluation, or that mixes the rows."""
+    """Raise ValueError for a module that is another map each time, or mixes the rows."""
     if not isinstance(cell, nn.Module):
         return
     for name, module in cell.named_modules():
         remedy = _remedy(module)
         if remedy:
-            path = f"cell.{name}".rstrip(".")
-            raise ValueError(f"{path}, a {type(module).__name__}, makes the cell another map each time: {remedy}")
+            what = f"cell.{name}, a {type(module).__name__},".replace(".,", ",")
+            raise ValueError(f"{what} makes the cell another map each time: {remedy}")
 
 
 def _remedy(module: nn.Module) -> str:
     """What to do about a module that an equilibrium cannot have; empty for others."""
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-        return "use nn.GroupNorm, or put it outside the cell"
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+        return "use nn.GroupNorm"
     if not module.training:
         return ""
-    if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
-        if any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.children()):
-            return "give it dropout=0"
-    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)) and module.dropout > 0:
-        return "give it dropout=0"
-    if isinstance(module, _SpectralNorm) or any(
-        isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()
-    ):
-        return (
-            "spectral_norm moves its estimate at each evaluation in training mode. Use weight_norm or orthogonal of "
-            "torch.nn.utils.parametrizations, or put this module in evaluation mode, .eval(), after layer.train()"
-        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return "use nn.GroupNorm, or put it outside the cell"
     if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
         return "give it track_running_stats=False"
     if isinstance(module, nn.RReLU):
         return "use nn.LeakyReLU"
+    if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+        return "give it dropout=0" if module.dropout1.p > 0 else ""
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return "give it dropout=0" if module.dropout > 0 else ""
+    if _is_spectral_norm(module):
+        return (
+            "spectral_norm moves its estimate at each evaluation in training mode. Use weight_norm "
+            "or orthogonal of torch.nn.utils.parametrizations, or put this module in evaluation "
+            "mode, .eval(), after layer.train()"
+        )
     if _drops(module):
         return "set its rate to 0, or give one mask for the whole solve in args=(mask,)"
     return ""
 
 
+def _is_spectral_norm(module: nn.Module) -> bool:
+    hooks = module._forward_pre_hooks.values()  # where the older torch.nn.utils.spectral_norm is
+    return isinstance(module, _SpectralNorm) or any(isinstance(h, SpectralNorm) for h in hooks)
+
+
 def _drops(module: nn.Module) -> bool:
-    """Dropout and its kin, by name too, as timm and torchvision have theirs: DropPath, DropBlock2d, StochasticDepth."""
+    """Dropout and its kin by name, as timm and torchvision have DropPath and StochasticDepth."""
     names = " ".join(kind.__name__ for kind in type(module).__mro__)
     if not re.search(r"Drop(out|[^a-z]|$)|StochasticDepth", names):
         return False
@@ -494,15 +534,17 @@ def _autocast_settings(device: str) -> dict:
         "device_type": device,
         "dtype": torch.get_autocast_dtype(device),
         "enabled": torch.is_autocast_enabled(device),
-        "cache_enabled": False,  # weights cast while nothing was recorded would come back without a gradient
+        "cache_enabled": False,  # or weights that the solve cast would come back without a gradient
     }
 
 
 @contextmanager
 def recording(autocast: dict | None = None) -> Iterator[None]:
-    """A graph is recorded that can be differentiated many times: nothing runs compiled, no weight comes from a cache."""
+    """Record a graph for many products: nothing runs compiled, and no weight is from a cache."""
     if torch.is_inference_mode_enabled():
-        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
+        raise RuntimeError(
+            "torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead"
+        )
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
         if autocast is not None:
@@ -515,7 +557,7 @@ def recording(autocast: dict | None = None) -> Iterator[None]:
 
 
 def parameters_of(cell: Cell) -> dict[str, Tensor]:
-    """Every module once, or functional_call would not put back what it replaced; a parameter in each that has it."""
+    """By name, each module once, or functional_call would not put back what it replaced."""
     parameters = {}
     if isinstance(cell, nn.Module):
         for path, module in cell.named_modules():
@@ -532,17 +574,17 @@ def call_with(cell: Cell, parameters: dict[str, Tensor], rows: Sequence[Tensor])
 
 
 def vjp(fz: Tensor, z: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
-    """Jᵀu with J = ∂f/∂z, zeros where fz does not depend on z; the graph stays for the next product."""
+    """Jᵀu with J = ∂f/∂z, 0 where f does not depend on z; the graph stays for the next product."""
     if not fz.requires_grad:
         return torch.zeros_like(z)
-    u = u.to(fz.dtype)
-    return torch.autograd.grad(fz, [z], u, retain_graph=True, create_graph=create_graph, materialize_grads=True)[0]
+    keep = {"retain_graph": True, "create_graph": create_graph}
+    return torch.autograd.grad(fz, [z], u.to(fz.dtype), materialize_grads=True, **keep)[0]
 
 
 def refuse_outside_tensors(
     cell: Cell, parameters: dict[str, Tensor], z: Tensor, rows: Sequence[Tensor], autocast: dict
 ) -> None:
-    """Raise RuntimeError where one row's graph reaches a leaf that is not the cell's: its gradient would be lost."""
+    """Raise RuntimeError where the graph of one row reaches a leaf that is not the cell's."""
     one_row = []
     for tensor in (z, *rows):
         one_row.append(tensor[:1].detach().requires_grad_(tensor.is_floating_point()))
@@ -557,9 +599,11 @@ def refuse_outside_tensors(
             continue
         visited.add(node)
         if hasattr(node, "variable"):
+            shape = tuple(node.variable.shape)
             raise RuntimeError(
-                f"the gradient of a tensor of shape {tuple(node.variable.shape)} that the cell does not own would be "
-                "lost: make the cell a module that has it as a parameter, give it in args=(tensor,), or detach() it"
+                f"the gradient of a tensor of shape {shape} that the cell does not own would be "
+                "lost: make the cell a module that has it as a parameter, give it in "
+                "args=(tensor,), or detach() it"
             )
         todo.extend(parent for parent, _ in node.next_functions)
 
@@ -583,8 +627,9 @@ class _Call:
 class _ImplicitGradient(torch.autograd.Function):
     """The derivative of z* = f(z*, x), whichever way z* was found.
 
-    Differentiate both sides: dz* = J dz* + ∂f, J = ∂f/∂z. So if g is the gradient of the loss at z*, the gradient at x
-    and at the parameters is uᵀ∂f with u = g + Jᵀu; the approximate rules have another u.
+    Differentiate both sides: dz* = J dz* + ∂f, J = ∂f/∂z. So if g is the gradient of the loss at
+    z*, the gradient at x and at the parameters is uᵀ∂f with u = g + Jᵀu; the approximate rules have
+    another u.
     """
 
     @staticmethod
@@ -598,7 +643,8 @@ class _ImplicitGradient(torch.autograd.Function):
     def backward(ctx, g: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "an equilibrium layer is not differentiated twice (create_graph=True); use Unrolled(steps)"
+                "an equilibrium layer is not differentiated twice (create_graph=True); use "
+                "Unrolled(steps)"
             )
         call = ctx.call
         z, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
@@ -607,7 +653,7 @@ class _ImplicitGradient(torch.autograd.Function):
             z = z[stand_in]
             if z.isnan().all():  # all rows are NaN, and left out of the loss
                 return (None,) * (2 + len(tensors))
-        inputs = []  # detached, so that the derivatives are partial ones, and no hook of the user's runs twice
+        inputs = []  # detached: derivatives are partial ones, and no hook of the user's runs twice
         for i, tensor in enumerate(tensors):
             if stand_in is not None and i < call.num_rows:
                 tensor = tensor[stand_in]
@@ -628,13 +674,13 @@ class _ImplicitGradient(torch.autograd.Function):
         wanted = [tensor for tensor in inputs if tensor.requires_grad] if fz.requires_grad else []
         if not wanted:
             return (None,) * (2 + len(inputs))
-        # None, not zero, for what f does not depend on: weight decay acts on parameters whose gradient is zero.
+        # None, not 0, for what f does not depend on: weight decay acts on a gradient of zero.
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), allow_unused=True))
         return None, None, *(next(grads) if tensor.requires_grad else None for tensor in inputs)
 
 
 def _rows_to_use(z: Tensor, g: Tensor) -> Tensor | None:
-    """Which row stands in for each, where rows are NaN that the loss leaves out; zero times NaN would be NaN."""
+    """Another row for each that is NaN and left out of the loss, since zero times NaN is NaN."""
     left_out = flat_rows(z).isnan().any(1) & (flat_rows(g) == 0).all(1)
     if not left_out.any():
         return None
@@ -652,12 +698,14 @@ def _solve_adjoint(
 ) -> Tensor:
     """u = g + Jᵀu, for rows of g that are scaled to norm 1.
 
-    When half of the rows are done, J is taken again for the rest: one evaluation of them, repaid by the next step.
+    When half of the rows are done, J is taken again for the rest: one evaluation of them, repaid by
+    the next step.
     """
     by_row = flat_rows(g)
     norm = torch.linalg.vector_norm(by_row, dim=1, dtype=torch.float64)
     largest = torch.linalg.vector_norm(by_row, torch.inf, dim=1, dtype=torch.float64)
-    norm = torch.where((norm > 0) & (norm < torch.inf), norm, largest)  # squares under- or overflow before the row does
+    # Squares under- or overflow before the row does.
+    norm = torch.where((norm > 0) & (norm < torch.inf), norm, largest)
     norm = torch.where(norm > 0, norm, 1).view(-1, *(1,) * (g.dim() - 1))
     unit = (g / norm).to(g.dtype)
     linearised = {"z": z, "at": at, "fz": fz}
@@ -674,8 +722,9 @@ def _solve_adjoint(
     solver = call.gradient.solver or call.solver
     solution = solve(adjoint, solver, unit, (unit, z, *rows), halve=True, max_steps=steps)
     layer.last_backward = solution
-    # Few steps are meant to be few, and a loss that overflowed is not the solve's fault: a GradScaler finds its scale so.
-    if steps is None and layer.on_failure != "ignore" and not solution.converged.all() and g.isfinite().all():
+    if steps is not None or layer.on_failure == "ignore" or solution.converged.all():
+        return (solution.value * norm).to(g.dtype)
+    if g.isfinite().all():  # else the loss overflowed, as where a GradScaler looks for its scale
         layer._fail(BackwardNotConverged, lambda: _backward_message(solution, solver.tol))
     return (solution.value * norm).to(g.dtype)
 
@@ -695,7 +744,9 @@ def _series(rule: Neumann | Phantom, at: Tensor, fz: Tensor, g: Tensor) -> Tenso
 
 
 @fresh_weights()
-def unroll(cell: Cell, gradient: Unrolled, z: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Solution]:
+def unroll(
+    cell: Cell, gradient: Unrolled, z: Tensor, rows: Sequence[Tensor]
+) -> tuple[Tensor, Solution]:
     """z after the steps, recorded while torch records gradients, and the evidence."""
     trace = []
     for _ in range(gradient.steps):
@@ -723,7 +774,10 @@ def relative_residual(z: Tensor, fz: Tensor) -> Tensor:
 
 
 def jacobian_frobenius_sq(
-    f: Callable[[Tensor], Tensor], z: Tensor, num_probes: int = 1, generator: torch.Generator | None = None
+    f: Callable[[Tensor], Tensor],
+    z: Tensor,
+    num_probes: int = 1,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Unbiased estimate of ‖J‖_F² = E‖Jᵀv‖² for J = ∂f/∂z and random signs v, for each row.
 
@@ -740,7 +794,8 @@ def jacobian_frobenius_sq(
     Returns
     -------
     Tensor
-        (B,) ≥ 0, differentiable in z and in what f depends on while torch records gradients; 0 for a constant map.
+        (B,) ≥ 0, differentiable in z and in what f depends on while torch records gradients; 0 for
+        a constant map.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""Six numbers that say whether an equilibrium layer is healthy, and the spectral radius at a point."""
+"""Six numbers that say whether an equilibrium layer is healthy, and the spectral radius at a
+point."""
 
 import math
 import timeit
@@ -47,20 +48,39 @@ class Diagnosis:
         lines = [
             ("", "measured", "healthy"),
             ("rows that converge, evaluations", converged, f"all, in fewer than {self.max_steps}"),
-            ("distance of answers from two starts", f"{self.starts_apart:.1e}", "below 0.01; else z* is not unique"),
-            ("spectral radius at z*", f"{self.spectral_radius:.2f}", "below 1; else plain iteration leaves z*"),
-            ("z* moves with x by", f"{self.moved_by_input:.1e}", "above 0.001; else the cell does not use x"),
-            ("gradient, off plain steps by", f"{self.gradient_error:.1e}", "below 0.1, if the radius is below 1"),
+            (
+                "distance of answers from two starts",
+                f"{self.starts_apart:.1e}",
+                "below 0.01; else z* is not unique",
+            ),
+            (
+                "spectral radius at z*",
+                f"{self.spectral_radius:.2f}",
+                "below 1; else plain iteration leaves z*",
+            ),
+            (
+                "z* moves with x by",
+                f"{self.moved_by_input:.1e}",
+                "above 0.001; else the cell does not use x",
+            ),
+            (
+                "gradient, off plain steps by",
+                f"{self.gradient_error:.1e}",
+                "below 0.1, if the radius is below 1",
+            ),
             ("a step / an evaluation, in time", f"{self.cost:.0f}", f"below {4 * self.max_steps}"),
         ]
         return "\n".join(f"{name:37}{measured:16}{healthy}" for name, measured, healthy in lines)
 
 
-def diagnose(layer: DEQ, x: Tensor, z0: Tensor | None = None, args: Sequence[Tensor] = ()) -> Diagnosis:
+def diagnose(
+    layer: DEQ, x: Tensor, z0: Tensor | None = None, args: Sequence[Tensor] = ()
+) -> Diagnosis:
     """Measure how an equilibrium layer does on a batch.
 
-    The layer is called in the mode that it has, and its parameters and their gradients stay as they are. Of rows that
-    do not converge only the first number speaks; the others are NaN where none does.
+    The layer is called in the mode that it has, and its parameters and their gradients stay as they
+    are. Of rows that do not converge only the first number speaks; the others are NaN where none
+    does.
 
     Parameters
     ----------
@@ -70,13 +90,13 @@ def diagnose(layer: DEQ, x: Tensor, z0: Tensor | None = None, args: Sequence[Ten
     Returns
     -------
     Diagnosis
-        1. The rows whose residual is at most the tolerance when the cell is evaluated at the answers of all rows
-           together, and the median of their evaluations.
+        1. The rows whose residual is at most the tolerance when the cell is evaluated at the
+           answers of all rows together, and the median of their evaluations.
         2. The distance of the answers from the layer's start and from a random one as large as z*.
         3. The spectral radius of ∂f/∂z at z*.
         4. The change of z* when noise as large as x is added to x.
-        5. The layer's gradient of a random loss for x and its parameters, against backpropagation through 100 plain
-           steps from z*. An approximate rule is off by what it leaves out.
+        5. The layer's gradient of a random loss for x and its parameters, against backpropagation
+           through 100 plain steps from z*. An approximate rule is off by what it leaves out.
         6. The time of a forward and a backward pass, over that of one evaluation.
 
     Raises
@@ -94,7 +114,9 @@ def diagnose(layer: DEQ, x: Tensor, z0: Tensor | None = None, args: Sequence[Ten
     (4, True, True)
     """
     if not isinstance(layer, DEQ):
-        raise TypeError(f"layer is a {type(layer).__name__}; give the DEQ itself, such as network.deq")
+        raise TypeError(
+            f"layer is a {type(layer).__name__}; give the DEQ itself, such as network.deq"
+        )
     state = (layer.on_failure, layer.last_solution, layer.last_backward)
     layer.on_failure = "ignore"
     try:
@@ -114,7 +136,8 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
     start = layer.start(x) if z0 is None else z0.detach()
 
     def solved(start: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """z*, and which rows converged, by one evaluation of all rows together; rounding may differ there."""
+        """z*, and which rows converged, by one evaluation of all rows together; rounding may differ
+        there."""
         z, _ = layer._solve(x, start, args, None, None)
         return z, relative_residual(z, layer.cell(z, x, *args)) <= 2 * tol
 
@@ -136,7 +159,9 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
         z = z[few]
         x = x[few]
         args = [tensor[few] for tensor in args]
-        radius = float(spectral_radius(lambda z: layer.cell(z, x, *args), z, generator=random).max())
+        radius = float(
+            spectral_radius(lambda z: layer.cell(z, x, *args), z, generator=random).max()
+        )
         along = torch.randn(z.shape, generator=random, dtype=z.dtype, device=z.device)
         gradient = _gradient(layer, x, z, args, along, None)
         plain = _gradient(layer, x, z, args, along, Unrolled(PLAIN_STEPS))
@@ -169,17 +194,23 @@ def _change(z: Tensor, other: Tensor) -> Tensor:
 
 
 def _gradient(
-    layer: DEQ, x: Tensor, z: Tensor, args: Sequence[Tensor], along: Tensor, gradient: Unrolled | None
+    layer: DEQ,
+    x: Tensor,
+    z: Tensor,
+    args: Sequence[Tensor],
+    along: Tensor,
+    gradient: Unrolled | None,
 ) -> Tensor:
-    """The gradient of ⟨z*, along⟩ for x and the parameters, as one vector, from a solve that starts at z."""
+    """The gradient of ⟨z*, along⟩ for x and the parameters, as one vector, from a solve that starts
+    at z."""
     x = x.detach().requires_grad_(x.is_floating_point())
     wanted = [tensor for tensor in (x, *layer.parameters()) if tensor.requires_grad]
     with torch.enable_grad():
         value, _ = layer._solve(x, z, args, None, gradient)
-    if not value.requires_grad or not wanted:
-        return x.new_empty(0)
-    grads = torch.autograd.grad(value, wanted, along, allow_unused=True, materialize_grads=True)
-    return torch.cat([grad.flatten() for grad in grads])
+    grads = [torch.zeros_like(tensor) for tensor in wanted]
+    if value.requires_grad:
+        grads = torch.autograd.grad(value, wanted, along, allow_unused=True, materialize_grads=True)
+    return torch.cat([grad.flatten() for grad in (*grads, x.new_empty(0))])
 
 
 def _seconds(work: Callable[[], object], x: Tensor) -> float:
@@ -194,19 +225,24 @@ def _seconds(work: Callable[[], object], x: Tensor) -> float:
 
 
 def spectral_radius(
-    f: Callable[[Tensor], Tensor], z: Tensor, num_iters: int = 80, generator: torch.Generator | None = None
+    f: Callable[[Tensor], Tensor],
+    z: Tensor,
+    num_iters: int = 80,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Largest modulus of an eigenvalue of J = ∂f/∂z, for each row.
 
-    Arnoldi's method on Jᵀ, which has the eigenvalues of J, from a random start; the eigenvalues of the small Hessenberg
-    matrix are complex where they have to be, so rotations and pairs ±λ cost nothing extra.
+    Arnoldi's method on Jᵀ, which has the eigenvalues of J, from a random start; the eigenvalues of
+    the small Hessenberg matrix are complex where they have to be, so rotations and pairs ±λ cost
+    nothing extra.
 
-    Exact once ``num_iters`` reaches the number of features; with fewer a lower estimate where J is normal, and off to
-    either side elsewhere. For 0.9 times an orthogonal matrix, the worst of 64 rows: −4.8 % after 40 products and −1.5 %
-    after 80 at 512 features, −5.9 and −2.1 % at 1024, −2.9 % after 80 at 8192; of 8 rows after 120 and 160 at 512 and
-    1024: −0.5 and −0.3 %, −1.0 and −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of
-    index k is only found to the k-th root of the rounding error.
-    Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
+    Exact once ``num_iters`` reaches the number of features; with fewer a lower estimate where J is
+    normal, and off to either side elsewhere. For 0.9 times an orthogonal matrix, the worst of 64
+    rows: −4.8 % after 40 products and −1.5 % after 80 at 512 features, −5.9 and −2.1 % at 1024,
+    −2.9 % after 80 at 8192; of 8 rows after 120 and 160 at 512 and 1024: −0.5 and −0.3 %, −1.0 and
+    −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of index k is only
+    found to the k-th root of the rounding error. Source: Saad 2011, Numerical Methods for Large
+    Eigenvalue Problems, §6.2.
 
     Parameters
     ----------
@@ -255,7 +291,9 @@ def spectral_radius(
             w = w - torch.bmm(basis[:, : k + 1].mT, along).squeeze(2)
             hessenberg[:, : k + 1, k] += along.squeeze(2)
         norm = w.norm(dim=1)
-        norm = torch.where(norm > tiny * before, norm, 0)  # an invariant subspace: its eigenvalues are all there
+        norm = torch.where(
+            norm > tiny * before, norm, 0
+        )  # an invariant subspace: its eigenvalues are all there
         hessenberg[:, k + 1, k] = norm
         basis[:, k + 1] = w * torch.where(norm > 0, 1 / norm, 0).unsqueeze(1)
     return torch.linalg.eigvals(hessenberg[:, :-1]).abs().amax(1)

@@ -1,8 +1,9 @@
-"""Solve z = f(z) for every row of a batch: plain iteration, Anderson, Broyden, and the evidence for each answer.
+"""Solve z = f(z) for every row of a batch: plain iteration, Anderson, Broyden, and the evidence for
+each answer.
 
-``fixed_point`` is the loop, which all methods share. A method remembers past iterates and says where f is evaluated
-next. A row that is done leaves the work, which halves the time of a typical solve. Nothing here records gradients;
-``nclib.deq`` attaches them to the answer.
+``fixed_point`` is the loop, which all methods share. A method remembers past iterates and says
+where f is evaluated next. A row that is done leaves the work, which halves the time of a typical
+solve. Nothing here records gradients; ``nclib.deq`` attaches them to the answer.
 """
 
 import math
@@ -18,21 +19,22 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 EPSILON = 1e-8  # in the denominator of the residual
-GROWTH = 1e6  # a row has diverged when ‖f(z) − z‖ is this many times the size of its first evaluation
-SMALLEST_PIVOT = 0.1  # Broyden updates that would bring B closer to singular than this are damped (Powell 1970)
+GROWTH = 1e6  # a row has diverged when ‖f(z) − z‖ is so many times its first ‖f(z) − z‖ + ‖f(z)‖
+SMALLEST_PIVOT = 0.1  # updates that would bring Broyden's B closer to singular are damped
 
 
 # The answer, and the evidence for it
 
 
 class Status(IntEnum):
-    """Why a row stopped: the residual is at most tol, no calls of f are left, or it is not finite or grew without bound.
+    """Why a row stopped: residual ≤ tol, no calls of f left, or not finite or growing for ever.
 
     Examples
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> solution = nc.fixed_point(lambda z: 2 * z + 1, nc.FixedPointIteration(max_steps=5), torch.zeros(1, 2))
+    >>> few = nc.FixedPointIteration(max_steps=5)
+    >>> solution = nc.fixed_point(lambda z: 2 * z + 1, few, torch.zeros(1, 2))
     >>> nc.Status(int(solution.status[0])).name
     'MAX_STEPS'
     """
@@ -48,9 +50,11 @@ class Solution:
 
     Attributes
     ----------
-    value : (B, *) the best iterate of each row, in the type and layout of z0; NaN where no evaluation was finite.
-        A layer returns this very tensor: clone it before you change it in place
-    residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value that is returned; inf where no evaluation was finite
+    value : (B, *) the best iterate of each row, in the type and layout of z0; NaN where no
+        evaluation was finite. A layer returns this very tensor: clone it before you change it in
+        place
+    residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value that is returned; inf where no
+        evaluation was finite
     converged : (B,) bool, residual ≤ tol
     status : (B,) integer codes of ``Status``
     steps : (B,) calls of f on the row, the one that measured its residual included
@@ -80,8 +84,8 @@ class Solution:
         Returns
         -------
         dict
-            rows; how many of them have the status converged, max_steps, diverged; worst_residual (NaN without rows);
-            num_evals.
+            rows; how many of them have the status converged, max_steps, diverged; worst_residual
+            (NaN without rows); num_evals.
         """
         numbers = {"rows": len(self.residual)}
         for code in Status:
@@ -92,8 +96,8 @@ class Solution:
 
     def __repr__(self) -> str:
         return (
-            "Solution({rows} rows: {converged} converged, {max_steps} max_steps, {diverged} diverged; "
-            "worst residual {worst_residual:.1e}; {num_evals} evaluations)"
+            "Solution({rows} rows: {converged} converged, {max_steps} max_steps, "
+            "{diverged} diverged; worst residual {worst_residual:.1e}; {num_evals} evaluations)"
         ).format(**self.summary())
 
 
@@ -137,26 +141,29 @@ class FixedPointIteration:
 
 @dataclass(frozen=True)
 class Anderson:
-    """Anderson acceleration of type II: the combination of the last values whose residuals cancel best.
+    """Anderson acceleration of type II: the combination of the last values whose residuals cancel
+    best.
 
     With r = f(z) − z and the differences ΔR, ΔF of the last ``history`` residuals and values,
     γ = argmin ‖r − ΔR γ‖² + ridge·Σ_j ‖Δr_j‖² γ_j²,  z ← (f(z) − ΔF γ) − damping·(r − ΔR γ).
 
     A row whose residual grew goes on with its newest difference alone: older ones mislead there.
-    Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
+    Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq.
+    2.2.
 
     Parameters
     ----------
     tol, max_steps, damping : as in ``FixedPointIteration``
     history : differences kept, in 2·(history + 1) states
-    ridge : relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
-        never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64
+    ridge : relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not
+        matter; in float32 never below that type's precision, which is all the Gram matrix holds.
+        Its small system is solved in float64
 
     Examples
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> solution = nc.fixed_point(lambda z: torch.cos(z), nc.Anderson(tol=1e-6, max_steps=20), torch.zeros(2, 3))
+    >>> solution = nc.fixed_point(torch.cos, nc.Anderson(tol=1e-6), torch.zeros(2, 3))
     >>> bool(solution.converged.all())
     True
     """
@@ -173,7 +180,9 @@ class Anderson:
         check_count(self, "history")
         check_damping(self)
         if not (_is_real(self.ridge) and self.ridge > 0):
-            raise ValueError(f"Anderson(ridge={self.ridge!r}): ridge must be a finite number above 0")
+            raise ValueError(
+                f"Anderson(ridge={self.ridge!r}): ridge must be a finite number above 0"
+            )
 
     def start(self, z: Tensor) -> "_AndersonMemory":
         return _AndersonMemory(self, z)
@@ -181,25 +190,27 @@ class Anderson:
 
 @dataclass(frozen=True)
 class Broyden:
-    """Broyden's "good" method on r(z) = f(z) − z from the Jacobian −I, with limited memory and full steps.
+    """Broyden's "good" method on r(z) = f(z) − z from the Jacobian −I, with limited memory and full
+    steps.
 
-    s = −B⁻¹r, z ← z + s, and B⁻¹ changes by rank one so that it maps the change of r to s. Since every step is a full
-    one, the steps alone carry the inverse: B⁻¹ = −Π_j (I + θ_j s_{j+1} s_jᵀ / ‖s_j‖²). θ_j is 1 unless the update would
-    make B nearly singular.
+    s = −B⁻¹r, z ← z + s, and B⁻¹ changes by rank one so that it maps the change of r to s. Since
+    every step is a full one, the steps alone carry the inverse: B⁻¹ = −Π_j (I + θ_j s_{j+1} s_jᵀ /
+    ‖s_j‖²). θ_j is 1 unless the update would make B nearly singular.
 
-    Source: Kelley 1995, Iterative Methods for Linear and Nonlinear Equations, §7.3; θ_j from Powell 1970.
+    Source: Kelley 1995, Iterative Methods for Linear and Nonlinear Equations, §7.3; θ_j from Powell
+    1970.
 
     Parameters
     ----------
     tol, max_steps : as in ``FixedPointIteration``
-    history : steps kept (history states of memory); when they are used up the method starts again from where it is,
-        which was measured to need fewer evaluations than dropping the oldest
+    history : steps kept (history states of memory); when they are used up the method starts again
+        from where it is, which was measured to need fewer evaluations than dropping the oldest
 
     Examples
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> solution = nc.fixed_point(lambda z: torch.cos(z), nc.Broyden(tol=1e-6, max_steps=20), torch.zeros(2, 3))
+    >>> solution = nc.fixed_point(torch.cos, nc.Broyden(tol=1e-6), torch.zeros(2, 3))
     >>> bool(solution.converged.all())
     True
     """
@@ -244,18 +255,24 @@ def is_whole(number: object) -> bool:
 
 
 def _is_real(number: object) -> bool:
-    return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
+    return (
+        isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
+    )
 
 
 def check_tol(options: object) -> None:
     if not (_is_real(options.tol) and 0 < options.tol < 1):
-        raise ValueError(f"{type(options).__name__}(tol={options.tol!r}): tol must be a number above 0 and below 1")
+        raise ValueError(
+            f"{type(options).__name__}(tol={options.tol!r}): tol must be above 0 and below 1"
+        )
 
 
 def check_count(options: object, name: str) -> None:
     count = getattr(options, name)
     if not (is_whole(count) and count >= 1):
-        raise ValueError(f"{type(options).__name__}({name}={count!r}): {name} must be an integer of at least 1")
+        raise ValueError(
+            f"{type(options).__name__}({name}={count!r}): {name} must be an integer of at least 1"
+        )
 
 
 def check_damping(options: object) -> None:
@@ -266,12 +283,15 @@ def check_damping(options: object) -> None:
 
 def check_solver(solver: object) -> None:
     if not isinstance(solver, Solver):
-        raise TypeError(f"solver={solver!r}: give a FixedPointIteration(...), an Anderson(...) or a Broyden(...)")
+        raise TypeError(
+            f"solver={solver!r}: give FixedPointIteration(...), Anderson(...) or Broyden(...)"
+        )
 
 
-# The methods: what they remember. All memories have one row for each row of the batch; as rows leave, the first b of
-# them are in use. ``take`` stores an evaluation and returns r = f(z) − z, ``step`` says where to evaluate next, and
-# ``move`` copies the rows at ``movers`` to the places at ``holes``, between the two.
+# The methods: what they remember. All memories have one row for each row of the batch; as rows
+# leave, the first b of them are in use. ``take`` stores an evaluation and returns r = f(z) − z,
+# ``step`` says where to evaluate next, and ``move`` copies the rows at ``movers`` to the places at
+# ``holes``, between the two.
 
 
 class _PlainMemory:
@@ -295,10 +315,13 @@ class _AndersonMemory:
         self.places = min(solver.history, solver.max_steps) + 1
         self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
         self.damping = solver.damping
-        # Two rings that hold r and f at the current place, and at the others their differences, one to the next.
+        # Two rings that hold r and f at the current place, and at the others their differences, one
+        # to the next.
         self.rings = z.new_empty(2, batch, self.places, size)
         self.gram = z.new_zeros(batch, self.places, self.places, dtype=torch.float64)
-        self.scale = z.new_zeros(batch, self.places, dtype=torch.float64)  # 1/‖Δr‖; 0 leaves a difference out
+        self.scale = z.new_zeros(
+            batch, self.places, dtype=torch.float64
+        )  # 1/‖Δr‖; 0 leaves a difference out
         self.count = 0  # steps made
 
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
@@ -321,10 +344,13 @@ class _AndersonMemory:
         if filled == 1:
             return torch.sub(f[:, 0], r[:, 0], alpha=self.damping)
 
-        # r and f of the last evaluation become differences, and the Gram matrix gets their scalar products.
+        # r and f of the last evaluation become differences, and the Gram matrix gets their scalar
+        # products.
         torch.sub(rings[:, :, here], rings[:, :, last], out=rings[:, :, last])
         low, high = sorted((here, last))
-        dots = torch.bmm(r[:, low : high + 1 : high - low], r.mT).double()  # (b, 2, filled): one pass over the memory
+        dots = torch.bmm(
+            r[:, low : high + 1 : high - low], r.mT
+        ).double()  # (b, 2, filled): one pass over the memory
         if here > last:
             dots = dots.flip(1)
         with_r, with_last = dots.unbind(1)
@@ -334,14 +360,18 @@ class _AndersonMemory:
         norm2 = with_last[:, last : last + 1]
 
         scale = self.scale[:b, :filled]
-        scale.masked_fill_(2 * with_r[:, last : last + 1] > norm2, 0)  # where ‖r‖ grew, older differences mislead
+        scale.masked_fill_(
+            2 * with_r[:, last : last + 1] > norm2, 0
+        )  # where ‖r‖ grew, older differences mislead
         scale[:, last : last + 1] = norm2.rsqrt().nan_to_num_(posinf=0)
         scale[:, here] = 0
 
         # Solve for γ with differences of norm 1.
         system = gram * (scale.unsqueeze(1) * scale.unsqueeze(2))
         system.diagonal(dim1=1, dim2=2).fill_(1 + self.ridge)
-        weights = torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))[0].squeeze(2).mul_(-scale)
+        weights = (
+            torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))[0].squeeze(2).mul_(-scale)
+        )
         weights[:, here] = 1
         weights = weights.to(z.dtype).unsqueeze(1)
         new = torch.bmm(weights, f).squeeze(1)
@@ -354,9 +384,11 @@ class _BroydenMemory:
     def __init__(self, solver: Broyden, z: Tensor) -> None:
         batch, size = z.shape
         self.history = min(solver.history, solver.max_steps)
-        self.steps = z.new_empty(batch, self.history, size)  # s_1, s_2, …, then r where the next one will be
-        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = (θ_j / ‖s_j‖²) s_j·(what came
-        # before): linear in the products s_i·r, with this lower triangular matrix.
+        self.steps = z.new_empty(
+            batch, self.history, size
+        )  # s_1, s_2, …, then r where the next one will be
+        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = (θ_j / ‖s_j‖²)
+        # s_j·(what came before): linear in the products s_i·r, with this lower triangular matrix.
         self.lower = z.new_zeros(batch, self.history, self.history, dtype=torch.float64)
         self.count = 0  # steps kept
 
@@ -399,7 +431,8 @@ class _BroydenMemory:
 
 @contextmanager
 def fresh_weights() -> Iterator[None]:
-    """Parametrised weights that are computed without a graph do not enter torch.nn.utils.parametrize.cached()."""
+    """Parametrised weights that are computed without a graph do not enter
+    torch.nn.utils.parametrize.cached()."""
     outer = parametrize._cache
     if not torch.is_grad_enabled():
         parametrize._cache = {}
@@ -409,24 +442,28 @@ def fresh_weights() -> Iterator[None]:
         parametrize._cache = outer
 
 
-def fixed_point(f: Callable[..., Tensor], solver: Solver, z0: Tensor, args: Sequence[Tensor] = ()) -> Solution:
+def fixed_point(
+    f: Callable[..., Tensor], solver: Solver, z0: Tensor, args: Sequence[Tensor] = ()
+) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
-    A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do. A row that is not
-    finite, or whose ‖f(z) − z‖₂ grows to 1e6 times the size of its first evaluation, is given up.
+    A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do. A
+    row that is not finite, or whose ‖f(z) − z‖₂ grows to 1e6 times the size of its first
+    evaluation, is given up.
 
-    Other rows change what is computed for a row by rounding alone, but rounding may change its number of steps, in
-    float32 more often than in float64. On a map with contraction factor ρ two answers of a row then differ by at most
-    2 tol/(1 − ρ) times ‖f(z)‖.
+    Other rows change what is computed for a row by rounding alone, but rounding may change its
+    number of steps, in float32 more often than in float64. On a map with contraction factor ρ two
+    answers of a row then differ by at most 2 tol/(1 − ρ) times ‖f(z)‖.
 
     Parameters
     ----------
     f : maps (b, *) to (b, *) row by row; it must not change the tensors it is given
     solver : ``FixedPointIteration``, ``Anderson`` or ``Broyden``
-    z0 : (B, *) start; never changed. In half precision f is evaluated at half-precision points, while the residual and
-        everything the method remembers stay in float32
-    args : tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may
-        close over the batch, so it always sees all B rows and those that are done stand still
+    z0 : (B, *) start; never changed. In half precision f is evaluated at half-precision points,
+        while the residual and everything the method remembers stay in float32
+    args : tensors (B, *) that belong to the rows. With them, rows that are done leave the work;
+        without them f may close over the batch, so it always sees all B rows and those that are
+        done stand still
 
     Returns
     -------
@@ -463,12 +500,14 @@ def solve(
 ) -> Solution:
     """``fixed_point`` with two more choices.
 
-    With ``halve``, rows leave only when half of them are done, for maps that are prepared for each batch size. With
-    ``max_steps``, the solver's own limit is replaced.
+    With ``halve``, rows leave only when half of them are done, for maps that are prepared for each
+    batch size. With ``max_steps``, the solver's own limit is replaced.
     """
     check_solver(solver)
     if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
-        raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
+        raise ValueError(
+            f"z0 must be rows (B, *) of floating-point numbers, not {z0.dtype} {tuple(z0.shape)}"
+        )
     for i, tensor in enumerate(args):
         check_rows(f"args[{i}]", tensor, len(z0))
     if max_steps is None:
@@ -483,8 +522,12 @@ def solve(
         fz = evaluate(f, restore(work.z).to(z0.dtype), work.args, len(z0))
         fz = flatten(fz).to(dtype)
         r = work.memory.take(work.z, fz)
-        norms = torch.stack([torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)])
-        size, scale = norms.cpu().numpy().astype(float)  # the one time in a step that the device is waited for
+        norms = torch.stack(
+            [torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)]
+        )
+        size, scale = (
+            norms.cpu().numpy().astype(float)
+        )  # the one time in a step that the device is waited for
         better, decided = evidence.add(size, scale, work.row, work.live)
         work.keep(better)
 
@@ -526,7 +569,8 @@ class _Evidence:
     def add(
         self, size: np.ndarray, scale: np.ndarray, row: np.ndarray, live: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Judge the working rows by size = ‖f(z) − z‖ and scale = ‖f(z)‖: which are the best so far, and which are done."""
+        """Judge the working rows by size = ‖f(z) − z‖ and scale = ‖f(z)‖: which are the best so
+        far, and which are done."""
         with np.errstate(all="ignore"):
             finite = np.isfinite(size + scale)
             residual = np.where(finite, size / (scale + EPSILON), np.inf)
@@ -607,12 +651,16 @@ def evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch:
         fz = f(z, *args)
         if not isinstance(fz, Tensor) or fz.shape != z.shape:
             returned = tuple(fz.shape) if isinstance(fz, Tensor) else type(fz).__name__
-            raise ValueError(f"f maps {tuple(z.shape)} to {returned}; it must return a tensor of the shape it is given")
+            raise ValueError(
+                f"f maps {tuple(z.shape)} to {returned}; it must return a tensor of the shape that "
+                "it is given"
+            )
     except Exception as error:
         if len(z) < batch:
             error.add_note(
-                f"f was given {len(z)} of {batch} rows, since rows that are solved leave. Give tensors that belong to "
-                "the rows as arguments, a layer's x and args=(tensor,); close over those that all rows share."
+                f"f was given {len(z)} of {batch} rows, since rows that are solved leave. Give "
+                "tensors that belong to the rows as arguments, a layer's x and args=(tensor,); "
+                "close over those that all rows share."
             )
         raise
     return fz
@@ -623,8 +671,8 @@ def check_rows(name: str, tensor: Tensor, rows: int) -> None:
         raise TypeError(f"{name} is a {type(tensor).__name__}; give tensors, as in args=(tensor,)")
     if tensor.dim() == 0 or len(tensor) != rows:
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A mask that all rows "
-            "share belongs to the cell: register_buffer('mask', mask)"
+            f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A "
+            "mask that all rows share belongs to the cell: register_buffer('mask', mask)"
         )
 
 
@@ -639,7 +687,9 @@ def _without_autocast(z: Tensor):
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
     tensor = torch.from_numpy(array)
     if like.is_cuda:
-        return tensor.pin_memory().to(like.device, non_blocking=True)  # for which the CPU need not wait
+        return tensor.pin_memory().to(
+            like.device, non_blocking=True
+        )  # for which the CPU need not wait
     return tensor.to(like.device)
 
 
@@ -658,9 +708,16 @@ def flat_rows(t: Tensor) -> Tensor:
 
 
 def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """Views to rows and back, in memory order: images stored with the channels last are not rearranged."""
+    """Views to rows and back, in memory order: images stored with the channels last are not
+    rearranged."""
     shape = z0.shape[1:]
-    if z0.dim() == 4 and not z0.is_contiguous() and z0.is_contiguous(memory_format=torch.channels_last):
+    if (
+        z0.dim() == 4
+        and not z0.is_contiguous()
+        and z0.is_contiguous(memory_format=torch.channels_last)
+    ):
         c, h, w = shape
-        return lambda t: t.permute(0, 2, 3, 1).flatten(1), lambda t: t.view(-1, h, w, c).permute(0, 3, 1, 2)
+        return lambda t: t.permute(0, 2, 3, 1).flatten(1), lambda t: t.view(-1, h, w, c).permute(
+            0, 3, 1, 2
+        )
     return flat_rows, lambda t: t.view(-1, *shape)

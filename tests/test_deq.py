@@ -1,4 +1,5 @@
-"""The equilibrium layer: closed forms, finite differences, the rules for the gradient, then use and guards."""
+"""The equilibrium layer: closed forms, finite differences, the rules for the gradient, then use and
+guards."""
 
 import copy
 import io
@@ -87,15 +88,17 @@ def test_few_products_leave_their_error_on_record_and_do_not_warn():
         assert record.num_evals == steps and not record.converged.any()
         size = (g + u @ a).norm(dim=1)
         assert torch.allclose(record.residual, (g + u @ a - u).norm(dim=1) / size, rtol=1e-6)
-        assert ((u - exact).norm(dim=1) <= record.residual * size / (1 - 0.5) * (1 + 1e-9)).all(), "as documented"
+        assert ((u - exact).norm(dim=1) <= record.residual * size / (1 - 0.5) * (1 + 1e-9)).all(), (
+            "as documented"
+        )
         series = torch.autograd.grad(layer(x, gradient=Neumann(steps))[0], x, g)[0]
         assert torch.allclose(u, series, rtol=0, atol=1e-12)
 
 
 def test_small_large_and_zero_gradients_are_solved_like_any_other():
-    """Rows are scaled to norm 1 first: a constant in a denominator must not end the solve early."""
+    """Rows are scaled to norm 1: a constant in a denominator must not end the solve early."""
     layer, a = linear_layer(Implicit(), rho=0.95)
-    sizes = torch.tensor([1.0, 1e-12, 0.0, 1e-200, 1e200]).double()  # the squares of the last two are 0 and ∞
+    sizes = torch.tensor([1.0, 1e-12, 0.0, 1e-200, 1e200], dtype=torch.float64)  # squared: 0 and ∞
     x = random(5, 3, seed=6).requires_grad_()
     g = random(5, 3, seed=7) * sizes.unsqueeze(1)
     (got,) = torch.autograd.grad(layer(x)[0], x, g)
@@ -108,7 +111,9 @@ def test_small_large_and_zero_gradients_are_solved_like_any_other():
 # Finite differences
 
 
-@pytest.mark.parametrize("solver", [EXACT[1], *slow(EXACT[0], EXACT[2])], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize(
+    "solver", [EXACT[1], *slow(EXACT[0], EXACT[2])], ids=lambda solver: type(solver).__name__
+)
 def test_gradients_are_those_of_finite_differences(solver):
     cell = TanhCell()
     layer = DEQ(cell, solver)
@@ -118,7 +123,10 @@ def test_gradients_are_those_of_finite_differences(solver):
 
 def test_a_state_of_another_shape_needs_its_start():
     mix = random(5, 3, seed=4)
-    layer, x = DEQ(lambda z, x: torch.tanh(0.3 * z + x @ mix.T), EXACT[2]), random(2, 3).requires_grad_()
+    layer, x = (
+        DEQ(lambda z, x: torch.tanh(0.3 * z + x @ mix.T), EXACT[2]),
+        random(2, 3).requires_grad_(),
+    )
     start = torch.zeros(2, 5).double()
     assert layer(x, z0=start)[0].shape == (2, 5) and gradcheck(lambda x: layer(x, start)[0], (x,))
     with pytest.raises((ValueError, RuntimeError)):
@@ -126,7 +134,8 @@ def test_a_state_of_another_shape_needs_its_start():
 
 
 def test_conditions_stay_with_their_rows():
-    """A mask of features that are held at 0, and a gain of each row's own, so that rows leave at their own time."""
+    """A mask of features that are held at 0, and a gain of each row's own, so that rows leave at
+    their own time."""
     a = 0.4 * random(4, 4, seed=1)
     keep = random(6, 4, seed=3) > -0.5
     x = random(6, 4, seed=2).requires_grad_()
@@ -140,7 +149,9 @@ def test_conditions_stay_with_their_rows():
     assert solution.converged.all() and len(set(solution.steps.tolist())) > 2
     for row in range(6):
         alone = slice(row, row + 1)
-        assert torch.allclose(layer(x[alone], args=(keep[alone], gain[alone]))[0], z[alone], rtol=1e-9)
+        assert torch.allclose(
+            layer(x[alone], args=(keep[alone], gain[alone]))[0], z[alone], rtol=1e-9
+        )
     assert gradcheck(lambda x, gain: layer(x, args=(keep, gain))[0], (x, gain))
 
 
@@ -151,17 +162,28 @@ def test_unrolled_is_backpropagation_through_the_steps():
     cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
     z, solution = DEQ(cell, gradient=Unrolled(3))(x)
     by_hand = cell(cell(cell(x, x), x), x)
-    assert torch.equal(z, by_hand) and torch.equal(solution.value, z) and not solution.value.requires_grad
+    assert (
+        torch.equal(z, by_hand)
+        and torch.equal(solution.value, z)
+        and not solution.value.requires_grad
+    )
     grads = torch.autograd.grad(z.sum(), (x, cell.w), create_graph=True)
-    torch.testing.assert_close(grads, torch.autograd.grad(by_hand.sum(), (x, cell.w)), rtol=0, atol=0)
+    torch.testing.assert_close(
+        grads, torch.autograd.grad(by_hand.sum(), (x, cell.w)), rtol=0, atol=0
+    )
     assert torch.autograd.grad(grads[0].sum(), x)[0].abs().sum() > 0, "it is differentiated twice"
-    assert solution.num_evals == 4 and solution.trace.shape == (4, 3) and solution.steps.tolist() == [4] * 3
+    assert (
+        solution.num_evals == 4
+        and solution.trace.shape == (4, 3)
+        and solution.steps.tolist() == [4] * 3
+    )
     residual = (cell(z, x) - z).norm(dim=1) / (cell(z, x).norm(dim=1) + 1e-8)
     assert torch.allclose(solution.residual, residual, rtol=0, atol=1e-12)
 
 
 def test_rows_of_the_backward_solve_leave_the_work():
-    """Rows of very different contraction, the Jacobian evaluated afresh each time half of them are done."""
+    """Rows of very different contraction, the Jacobian evaluated afresh each time half of them are
+    done."""
     sizes = []
 
     def cell(z, x):
@@ -190,7 +212,9 @@ def test_a_rule_for_one_call_takes_the_place_of_the_layers():
         grads = [torch.autograd.grad(value.sum(), (x, layer.cell.w)) for value in (z, other)]
         assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
     assert layer.gradient == Implicit()
-    z, solution = DEQ(TanhCell(), gradient=Unrolled(2))(x, gradient=Phantom(), solver=Broyden(1e-9, 90))
+    z, solution = DEQ(TanhCell(), gradient=Unrolled(2))(
+        x, gradient=Phantom(), solver=Broyden(1e-9, 90)
+    )
     assert solution.converged.all(), "beside another rule the solver has something to do"
 
 
@@ -288,7 +312,9 @@ def test_parameters_given_by_functional_call_are_those_of_the_backward_pass(grad
     """The parameters given got a gradient of 0, and x one that mixed both sets."""
     cell, other = TanhCell(), TanhCell(rho=0.4)
     x = random(3, 4, seed=3).requires_grad_()
-    given = {f"cell.{name}": p.detach().clone().requires_grad_() for name, p in other.named_parameters()}
+    given = {
+        f"cell.{name}": p.detach().clone().requires_grad_() for name, p in other.named_parameters()
+    }
     z, _ = torch.func.functional_call(with_rule(cell, EXACT[2], gradient), given, (x,))
     expected, _ = with_rule(other, EXACT[2], gradient)(x)
     assert torch.equal(z, expected)
@@ -309,7 +335,8 @@ class NormedCell(nn.Module):
 
 @pytest.mark.parametrize("rule", [Implicit(), Phantom(2), Unrolled(6)], ids=str)
 def test_parametrised_weights_that_are_cached_have_their_gradient(rule):
-    """Computed within the solve, which records nothing, they came back without one, and the backward pass used them."""
+    """Computed within the solve, which records nothing, they came back without one, and the
+    backward pass used them."""
     torch.manual_seed(0)
     cell, x = NormedCell(), random(3, 4)
     layer = with_rule(cell, EXACT[2], rule)
@@ -348,7 +375,9 @@ def test_pruned_tied_and_frozen_parameters_have_the_gradients_of_plain_steps():
         grads = torch.autograd.grad(layer(x)[0].sum(), learnt)
         plain = torch.autograd.grad(layer(x, gradient=Unrolled(60))[0].sum(), learnt)
         torch.testing.assert_close(grads, plain, rtol=1e-6, atol=1e-9)
-        assert cell.steps[1].weight is cell.tied.weight is weight and isinstance(weight, nn.Parameter)
+        assert cell.steps[1].weight is cell.tied.weight is weight and isinstance(
+            weight, nn.Parameter
+        )
 
 
 def test_a_hook_on_a_parameter_runs_once():
@@ -399,7 +428,9 @@ def test_a_compiled_cell_is_compiled_few_times_and_gives_the_same_gradients(how)
     assert len(graphs) == count, "it runs eager"
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)  # which torch hides
 def test_a_compiled_network_gives_what_it_gives_without():
     torch._dynamo.reset()
     layer = DEQ(TanhCell(dtype=torch.float32), Anderson(1e-3, 30), return_solution=False)
@@ -409,7 +440,8 @@ def test_a_compiled_network_gives_what_it_gives_without():
 
 
 def test_the_compiler_is_not_imported_until_it_is_asked_for():
-    code = "import sys, torch; from nclib import DEQ; DEQ(lambda z, x: 0.5 * z + x)(torch.ones(2, 3)); "
+    code = "import sys, torch; from nclib import DEQ; "
+    code += "DEQ(lambda z, x: 0.5 * z + x)(torch.ones(2, 3)); "
     code += "sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -417,7 +449,9 @@ def test_the_compiler_is_not_imported_until_it_is_asked_for():
 def test_copies_and_files_do_not_carry_the_last_batch():
     """A model of 0.2 MB became a file of 32 MB."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 4), DEQ(TanhCell(dtype=torch.float32), Broyden(1e-3), return_solution=False))
+    model = nn.Sequential(
+        nn.Linear(64, 4), DEQ(TanhCell(dtype=torch.float32), Broyden(1e-3), return_solution=False)
+    )
 
     def size():
         file = io.BytesIO()
@@ -442,6 +476,37 @@ def test_data_parallel_says_what_to_use_instead():
         replica(random(3, 4))
 
 
+def test_an_implicit_backward_keeps_at_most_two_evaluations_of_the_cell():
+    """Whatever the number of steps, and while rows leave and the Jacobian is taken afresh."""
+    cell = ConvCell()
+    parameters = {p.data_ptr() for p in cell.parameters()}
+    x = random(16, 8, 4, 4, dtype=torch.float32) * torch.logspace(-1, 1, 16).view(-1, 1, 1, 1)
+    x.requires_grad_()
+    alive, most = [0], [0]
+
+    class Kept:
+        def __init__(self, t):
+            self.t = t.detach()  # an output holds the graph that holds it
+            self.size = t.numel() * (t.data_ptr() not in parameters)
+            alive[0] += self.size
+            most[0] = max(most[0], alive[0])
+
+        def __del__(self):
+            alive[0] -= self.size
+
+    def peak(work):
+        alive[0] = most[0] = 0
+        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.t):
+            work()
+        return most[0]
+
+    one = peak(lambda: cell(x, x))
+    for steps in (5, 40):
+        rule = Implicit(Broyden(1e-4, steps))
+        layer = DEQ(cell, Broyden(1e-2, steps), rule, on_failure="ignore")
+        assert one < peak(lambda: layer(x)[0].sum().backward()) <= 2 * one  # noqa: B023
+
+
 # Failed solves
 
 
@@ -456,7 +521,7 @@ def contracting_by_row(z, x):
 @pytest.mark.parametrize("train", [True, False])
 def test_a_solve_that_failed_warns_once_a_layer_in_training_and_in_evaluation(train):
     layer = DEQ(contracting_by_row, FixedPointIteration(1e-9, 20)).train(train)
-    message = r"forward solve: 2 of 4 rows missed tol=1e-09, worst relative residual .*Allow more max_steps"
+    message = r"forward solve: 2 of 4 rows missed tol=1e-09, .*Allow more max_steps"
     with torch.no_grad(), pytest.warns(ForwardNotConverged, match=message) as caught:
         layer(BY_ROW)
     assert len(caught) == 1
@@ -485,8 +550,15 @@ def test_a_failed_solve_raises_or_is_ignored_where_that_is_asked_for():
     layer.on_failure = "raise"
     with pytest.raises(ForwardNotConverged, match="2 of 4 rows"):
         layer(BY_ROW)
-    assert layer.last_solution.converged.tolist() == [True, False, False, True], "the evidence is there after the error"
-    layer = DEQ(contracting_by_row, Broyden(1e-9, 99), Implicit(FixedPointIteration(1e-9, 20)), on_failure="raise")
+    assert layer.last_solution.converged.tolist() == [True, False, False, True], (
+        "the evidence is there after the error"
+    )
+    layer = DEQ(
+        contracting_by_row,
+        Broyden(1e-9, 99),
+        Implicit(FixedPointIteration(1e-9, 20)),
+        on_failure="raise",
+    )
     with pytest.raises(BackwardNotConverged, match="2 of 4 rows"):
         layer(BY_ROW.clone().requires_grad_())[0].sum().backward()
 
@@ -513,7 +585,9 @@ def test_a_row_that_is_nan_and_left_out_of_the_loss_adds_nothing(rule):
         grads.append(layer.cell.w.grad)
     assert torch.allclose(*grads, rtol=1e-10) and (rows.grad != 0).all() and (x.grad[1] == 0).all()
     z, solution = layer(torch.full_like(x, torch.nan))
-    assert torch.autograd.grad(z[solution.converged].sum(), layer.cell.w, allow_unused=True) == (None,), "of NaN alone"
+    assert torch.autograd.grad(z[solution.converged].sum(), layer.cell.w, allow_unused=True) == (
+        None,
+    ), "of NaN alone"
 
 
 # Guards
@@ -566,13 +640,17 @@ LIVE = [
     (DropPath(), "set its rate to 0"),
     (nn.TransformerEncoderLayer(8, 2, batch_first=True), "dropout=0"),
     (nn.MultiheadAttention(8, 2, dropout=0.1), "dropout=0"),
-    (nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 8, 1)), "spectral_norm moves its estimate"),
+    (
+        nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 8, 1)),
+        "spectral_norm moves its estimate",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("module", "remedy"), LIVE, ids=lambda value: type(value).__name__)
 def test_modules_that_change_from_one_evaluation_to_the_next_are_refused(module, remedy):
-    """One forward solve moved BatchNorm's running statistics 41 times and coupled the rows by 0.18."""
+    """One forward solve moved BatchNorm's running statistics 41 times and coupled the rows by
+    0.18."""
     cell = ConvCell()
     cell.extra = copy.deepcopy(module)
     x = random(4, 8, 4, 4, dtype=torch.float32)
@@ -582,7 +660,12 @@ def test_modules_that_change_from_one_evaluation_to_the_next_are_refused(module,
 
 
 @pytest.mark.parametrize(
-    "module", [nn.TransformerEncoderLayer(8, 2, dropout=0, batch_first=True), nn.Dropout(0), nn.InstanceNorm2d(8)]
+    "module",
+    [
+        nn.TransformerEncoderLayer(8, 2, dropout=0, batch_first=True),
+        nn.Dropout(0),
+        nn.InstanceNorm2d(8),
+    ],
 )
 def test_modules_that_stay_what_they_are_are_taken(module):
     cell = ConvCell().train()
@@ -613,14 +696,16 @@ def test_an_argument_of_a_call_that_cannot_be_is_refused():
         layer((x, x))
     with pytest.raises(TypeError, match=r"z0 is a tuple; give tensors"):
         layer(x, z0=(x, x))
-    with pytest.raises(ValueError, match=r"args\[0\] has shape \(2, 4\); its first axis must be the 3 rows"):
+    with pytest.raises(
+        ValueError, match=r"args\[0\] has shape \(2, 4\); its first axis must be the 3 rows"
+    ):
         layer(x, args=(x[:2],))
 
 
 @pytest.mark.parametrize(
     ("rule", "options"),
-    [(Implicit, {"steps": 0}), (Implicit, {"steps": True}), (Neumann, {"terms": 0}), (Phantom, {"damping": 1.0}),
-     (Phantom, {"steps": 2.0}), (Unrolled, {"steps": -1}), (Unrolled, {"steps": 2, "tol": 1.0})],
+    [(Implicit, {"steps": 0}), (Implicit, {"steps": True}), (Neumann, {"terms": 0}),
+     (Phantom, {"damping": 1.0}), (Phantom, {"steps": 2.0}), (Unrolled, {"steps": -1}), (Unrolled, {"steps": 2, "tol": 1.0})],
 )  # fmt: skip
 def test_a_number_that_a_rule_cannot_have_is_refused(rule, options):
     with pytest.raises(ValueError, match=rf"{list(options)[-1]} must be"):
@@ -635,7 +720,9 @@ def test_the_frobenius_norm_of_the_jacobian_is_estimated_without_bias():
     estimate = jacobian_frobenius_sq(lambda z: z @ a.T, z, 4000, torch.Generator().manual_seed(1))
     assert estimate.shape == (5,) and torch.allclose(estimate, a.square().sum().expand(5), rtol=0.1)
     assert torch.equal(jacobian_frobenius_sq(torch.ones_like, z), torch.zeros(5).double())
-    half = jacobian_frobenius_sq(lambda z: 0.5 * z, torch.zeros(1, 4, dtype=torch.bfloat16), num_probes=600)
+    half = jacobian_frobenius_sq(
+        lambda z: 0.5 * z, torch.zeros(1, 4, dtype=torch.bfloat16), num_probes=600
+    )
     assert half.item() == 1 and half.dtype == torch.float32, "probes are summed in single precision"
     with pytest.raises(ValueError, match="at least 1"):
         jacobian_frobenius_sq(torch.cos, z, 0)
@@ -648,7 +735,9 @@ def test_the_frobenius_norm_is_a_differentiable_regulariser():
 
     def penalty(w):
         generator = torch.Generator().manual_seed(1)
-        return jacobian_frobenius_sq(lambda z: torch.tanh(z @ w.T + x), torch.zeros(3, 4).double(), 2, generator)
+        return jacobian_frobenius_sq(
+            lambda z: torch.tanh(z @ w.T + x), torch.zeros(3, 4).double(), 2, generator
+        )
 
     assert gradcheck(penalty, (cell.w,))
     with torch.no_grad():
@@ -657,7 +746,9 @@ def test_the_frobenius_norm_is_a_differentiable_regulariser():
 
 def test_a_linear_layer_in_a_network_is_trained_to_its_target():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(3, 3), DEQ(LinearCell(0.5), return_solution=False), nn.Linear(3, 1)).double()
+    network = nn.Sequential(
+        nn.Linear(3, 3), DEQ(LinearCell(0.5), return_solution=False), nn.Linear(3, 1)
+    ).double()
     x, y = random(64, 3, seed=1), random(64, 3, seed=1) @ random(3, 1, seed=2)
     optimiser = torch.optim.LBFGS(network.parameters(), max_iter=50)
 

@@ -1,4 +1,5 @@
-"""The spectral radius against matrices whose eigenvalues are known, and the six numbers of layers with known faults."""
+"""The spectral radius against matrices whose eigenvalues are known, and the six numbers of layers
+with known faults."""
 
 import math
 
@@ -30,7 +31,11 @@ def turn(angle, rho):
         (torch.zeros(5, 5).double(), 0.0),
         (0.9 * random(60, 60, seed=3) / math.sqrt(60), None),
         (random(200, 200, seed=4) / math.sqrt(200), None),
-        (torch.triu(random(12, 12, seed=5), 1) + torch.diag(torch.linspace(0.1, 0.8, 12).double()), 0.8),
+        (
+            torch.triu(random(12, 12, seed=5), 1)
+            + torch.diag(torch.linspace(0.1, 0.8, 12).double()),
+            0.8,
+        ),
     ],
 )
 def test_spectral_radius(matrix, expected):
@@ -51,7 +56,9 @@ def test_spectral_radius_of_a_defective_jacobian_is_right_to_the_root_of_roundin
 
 
 @pytest.mark.parametrize("kind", ["orthogonal", "rotations"])
-def test_spectral_radius_is_within_two_per_cent_where_features_outnumber_the_default_of_80_products(kind):
+def test_spectral_radius_is_within_two_per_cent_where_features_outnumber_the_default_of_80_products(
+    kind,
+):
     if kind == "orthogonal":
         matrix = 0.9 * torch.linalg.qr(random(512, 512, seed=3))[0]
     else:
@@ -84,8 +91,16 @@ def test_a_healthy_layer_has_healthy_numbers_and_stays_as_it_is():
     assert health.moved_by_input > 0.1 and health.gradient_error < 1e-6 and health.cost > 1
     lines = str(health).splitlines()
     assert len(lines) == 7 and all(len(line.split("  ")) > 2 for line in lines)
-    assert layer.last_solution.value.equal(solution.value) and layer.last_backward is None and not layer.warned
-    assert layer.on_failure == "warn" and layer.cell.w.grad is None and torch.equal(layer.cell.w, weights)
+    assert (
+        layer.last_solution.value.equal(solution.value)
+        and layer.last_backward is None
+        and not layer.warned
+    )
+    assert (
+        layer.on_failure == "warn"
+        and layer.cell.w.grad is None
+        and torch.equal(layer.cell.w, weights)
+    )
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
@@ -113,12 +128,15 @@ def test_an_expansive_cell_that_is_solved_has_a_radius_above_one():
 
 
 def test_a_backward_solve_that_ends_early_is_seen():
-    layer = DEQ(lambda z, x: 0.9 * z + x, Broyden(1e-10, 50), Implicit(FixedPointIteration(1e-10, 2)))
+    layer = DEQ(
+        lambda z, x: 0.9 * z + x, Broyden(1e-10, 50), Implicit(FixedPointIteration(1e-10, 2))
+    )
     assert diagnose(layer, X).gradient_error > 0.5
 
 
 def test_rows_that_attend_to_one_another_do_not_converge_together():
-    """Attention along the first axis, as nn.TransformerEncoderLayer has it without batch_first=True."""
+    """Attention along the first axis, as nn.TransformerEncoderLayer has it without
+    batch_first=True."""
 
     def cell(z, x):
         return 0.5 * torch.softmax(z @ z.mT, -1) @ z + x
@@ -129,7 +147,11 @@ def test_rows_that_attend_to_one_another_do_not_converge_together():
 
 def test_without_a_converged_row_the_first_number_speaks_alone():
     health = diagnose(DEQ(lambda z, x: 3 * z + x, FixedPointIteration(1e-6, 10)), X)
-    assert health.converged == 0 and math.isnan(health.starts_apart) and math.isnan(health.spectral_radius)
+    assert (
+        health.converged == 0
+        and math.isnan(health.starts_apart)
+        and math.isnan(health.spectral_radius)
+    )
     assert math.isnan(health.gradient_error) and "0 of 6" in str(health)
 
 

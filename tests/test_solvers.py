@@ -1,4 +1,5 @@
-"""Solvers against closed-form fixed points, then the evidence they return, then what they do when things go wrong."""
+"""Solvers against closed-form fixed points, then the evidence they return, then what they do when
+things go wrong."""
 
 import math
 
@@ -35,7 +36,10 @@ def rotation(angle, rho=1.0):
 
 
 def non_normal(size=30):
-    return torch.diag(torch.full((size,), 0.5)).double() + torch.diag(torch.full((size - 1,), 0.45), 1).double()
+    return (
+        torch.diag(torch.full((size,), 0.5)).double()
+        + torch.diag(torch.full((size - 1,), 0.45), 1).double()
+    )
 
 
 LINEAR = {
@@ -85,7 +89,9 @@ def test_linear_maps_are_solved_to_1e_10(method, name):
     a = LINEAR[name]
     b = random(3, len(a), seed=2)
     exact = torch.linalg.solve(torch.eye(len(a), dtype=a.dtype) - a, b.T).T
-    answer = fixed_point(lambda z: z @ a.T + b, method(tol=1e-10, max_steps=600), torch.zeros_like(b))
+    answer = fixed_point(
+        lambda z: z @ a.T + b, method(tol=1e-10, max_steps=600), torch.zeros_like(b)
+    )
     assert answer.converged.all() and (answer.status == Status.CONVERGED).all()
     assert (answer.residual <= 1e-10).all()
     assert (answer.value - exact).norm() <= 1e-7 * exact.norm()
@@ -93,7 +99,9 @@ def test_linear_maps_are_solved_to_1e_10(method, name):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_cos_has_its_known_fixed_point(method):
-    answer = fixed_point(torch.cos, method(tol=1e-13, max_steps=200), torch.zeros(2, 3, dtype=torch.float64))
+    answer = fixed_point(
+        torch.cos, method(tol=1e-13, max_steps=200), torch.zeros(2, 3, dtype=torch.float64)
+    )
     assert (answer.value - 0.7390851332151607).abs().max() <= 1e-12
 
 
@@ -101,13 +109,17 @@ def solved_at(scale, method, f, x):
     """The problem, and what it is to D f D⁻¹ with D = scale."""
     solver, z0 = method(tol=1e-6, max_steps=200), torch.zeros_like(x)
     plain = fixed_point(f, solver, z0, (x,))
-    return plain, fixed_point(lambda z, x: scale * f(z / scale, x / scale), solver, z0, (scale * x,))
+    return plain, fixed_point(
+        lambda z, x: scale * f(z / scale, x / scale), solver, z0, (scale * x,)
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*LINEAR, "tanh 0.9", "tanh 3", "cos", "convolution"])
 @pytest.mark.parametrize("scale", [2.0**-13, 2.0**13])
-def test_a_power_of_two_times_the_problem_gives_that_times_the_answer_to_the_bit(method, name, scale):
+def test_a_power_of_two_times_the_problem_gives_that_times_the_answer_to_the_bit(
+    method, name, scale
+):
     others = {
         "tanh 0.9": (tanh_cell(0.9), 0.5 * random(2, 40, seed=8)),
         "tanh 3": (tanh_cell(3.0), 0.5 * random(2, 40, seed=8)),
@@ -123,7 +135,11 @@ def test_a_power_of_two_times_the_problem_gives_that_times_the_answer_to_the_bit
 def test_damping_does_not_loosen_the_tolerance():
     """A test on the damped step would stop at a true residual of 0.1."""
     a, b = symmetric(spread(0.0, 0.5)), random(2, 50)
-    answer = fixed_point(affine(a, b), FixedPointIteration(tol=1e-3, max_steps=3000, damping=0.99), torch.zeros_like(b))
+    answer = fixed_point(
+        affine(a, b),
+        FixedPointIteration(tol=1e-3, max_steps=3000, damping=0.99),
+        torch.zeros_like(b),
+    )
     assert answer.converged.all()
     assert (residual_of(affine(a, b), answer.value) <= 1e-3).all()
     assert answer.num_evals > 500
@@ -131,7 +147,8 @@ def test_damping_does_not_loosen_the_tolerance():
 
 @pytest.mark.parametrize("damping", [0.0, 0.3])
 def test_anderson_equals_its_formula(damping):
-    """Against least squares in float64, step by step, without the ridge, which is 1e-8 of the diagonal."""
+    """Against least squares in float64, step by step, without the ridge, which is 1e-8 of the
+    diagonal."""
     a, b = symmetric(spread(-0.6, 0.6, 12)), random(1, 12, seed=3)
     z, points, values = torch.zeros(1, 12).double(), [], []
     for _ in range(6):
@@ -170,18 +187,23 @@ def test_broyden_equals_the_textbook_recursion():
 
 
 def test_broyden_damps_an_update_that_would_make_it_singular():
-    """Where r stays what it is, B s = Δr = 0; damped by θ = 0.9, each step is ten times the one before."""
+    """Where r stays what it is, B s = Δr = 0; damped by θ = 0.9, each step is ten times the one
+    before."""
     seen = []
     f = lambda z: seen.append(float(z[0, 0])) or z + 1  # noqa: E731
     fixed_point(f, Broyden(tol=1e-12, max_steps=5), torch.zeros(1, 1).double())
     assert seen == pytest.approx([0, 1, 11, 111, 1111])
 
 
-@pytest.mark.parametrize("dtype, tol, rounding", [(torch.float64, 1e-6, 1e-12), (torch.float32, 1e-4, 5e-7)])
+@pytest.mark.parametrize(
+    "dtype, tol, rounding", [(torch.float64, 1e-6, 1e-12), (torch.float32, 1e-4, 5e-7)]
+)
 @pytest.mark.parametrize("halve", [False, True])
 @pytest.mark.parametrize("max_steps", [1, 6, 300])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_residual_reported_is_that_of_the_point_returned(method, max_steps, halve, dtype, tol, rounding):
+def test_the_residual_reported_is_that_of_the_point_returned(
+    method, max_steps, halve, dtype, tol, rounding
+):
     x = (random(6, 8, 4, 4) * torch.logspace(-2, 1, 6).double().view(-1, 1, 1, 1)).to(dtype)
     cell = conv_cell(gain=2.0)
     answer = solve(cell, method(tol=tol, max_steps=max_steps), x, (x,), halve=halve)
@@ -203,7 +225,11 @@ def test_steps_evaluations_and_trace_count_real_calls(method):
 
     answer = fixed_point(counted, method(tol=1e-8, max_steps=200), torch.zeros_like(x), (x,))
     assert answer.num_evals == len(calls) == len(answer.trace) == int(answer.steps.max())
-    assert sum(calls) == int(answer.steps.sum()) and calls == sorted(calls, reverse=True) and calls[-1] < 5
+    assert (
+        sum(calls) == int(answer.steps.sum())
+        and calls == sorted(calls, reverse=True)
+        and calls[-1] < 5
+    )
     for b, steps in enumerate(answer.steps.tolist()):
         assert (answer.trace[steps - 1 :, b] == answer.trace[steps - 1, b]).all()
         assert (answer.trace[: steps - 1, b] > 1e-8).all()
@@ -211,7 +237,8 @@ def test_steps_evaluations_and_trace_count_real_calls(method):
 
 
 def in_other_company(cell, solver, x):
-    """Answers of the rows together, alone, in another order, and beside one that diverges, which comes back as NaN."""
+    """Answers of the rows together, alone, in another order, and beside one that diverges, which
+    comes back as NaN."""
     together = fixed_point(cell, solver, x, (x,))
     alone = torch.cat([fixed_point(cell, solver, row, (row,)).value for row in x.split(1)])
     order = torch.randperm(len(x), generator=seeded(0))
@@ -236,20 +263,31 @@ def contraction(kind, rho, seed):
     return lambda z, x: z @ a.to(z) + x, (50,)
 
 
-@pytest.mark.parametrize("dtype, tol", [(torch.float64, 1e-6), (torch.float32, 1e-4), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("kind, rho", [("linear", 0.5), ("linear", 0.9), ("tanh", 0.9), ("convolution", 0.9)])
+@pytest.mark.parametrize(
+    "dtype, tol", [(torch.float64, 1e-6), (torch.float32, 1e-4), (torch.float32, 1e-5)]
+)
+@pytest.mark.parametrize(
+    "kind, rho", [("linear", 0.5), ("linear", 0.9), ("tanh", 0.9), ("convolution", 0.9)]
+)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", [1, *slow(2, 3)])
-def test_answers_of_a_contraction_are_within_two_tolerances_over_one_less_rho(method, kind, rho, dtype, tol, seed):
-    """Whatever the batch mates, and half of that from the fixed point. Rounding may change the number of steps: on the
-    linear map of ρ = 0.9 Broyden's answers in float32 differ by up to a quarter of the bound."""
+def test_answers_of_a_contraction_are_within_two_tolerances_over_one_less_rho(
+    method, kind, rho, dtype, tol, seed
+):
+    """Whatever the batch mates, and half of that from the fixed point. Rounding may change the
+    number of steps: on the linear map of ρ = 0.9 Broyden's answers in float32 differ by up to a
+    quarter of the bound."""
     cell, shape = contraction(kind, rho, seed)
-    x = random(7, *shape, seed=20 + seed) * torch.logspace(-2, 1, 7).double().view(-1, *(1 for _ in shape))
+    x = random(7, *shape, seed=20 + seed) * torch.logspace(-2, 1, 7).double().view(
+        -1, *(1 for _ in shape)
+    )
     exact = fixed_point(cell, FixedPointIteration(1e-13, 2000), x, (x,))
     together, others = in_other_company(cell, method(tol=tol, max_steps=400), x.to(dtype))
     assert exact.converged.all() and together.converged.all()
     answer, size = together.value.double().flatten(1), cell(exact.value, x).flatten(1).norm(dim=1)
-    bound = tol / (1 - rho) * size * (1 + 10 * tol / (1 - rho))  # ‖f(z)‖ at the answers is that close to this
+    bound = (
+        tol / (1 - rho) * size * (1 + 10 * tol / (1 - rho))
+    )  # ‖f(z)‖ at the answers is that close to this
     assert ((answer - exact.value.flatten(1)).norm(dim=1) <= bound).all()
     assert (((others - answer).norm(dim=2) <= 2 * bound) | others.isnan().any(2)).all()
 
@@ -269,7 +307,11 @@ def test_rows_that_leave_at_once_or_by_halves_or_stay_have_one_answer(method):
     for other in (halve, stay):
         assert torch.equal(other.steps, leave.steps) and other.num_evals == leave.num_evals
         assert torch.allclose(other.value, leave.value, rtol=1e-10, atol=1e-12)
-    assert set(sizes["halve"]) <= {9, 4, 2, 1} and set(sizes["stay"]) == {9} and len(set(sizes["leave"])) > 2
+    assert (
+        set(sizes["halve"]) <= {9, 4, 2, 1}
+        and set(sizes["stay"]) == {9}
+        and len(set(sizes["leave"])) > 2
+    )
 
 
 def test_a_limit_for_one_solve_takes_the_place_of_the_solvers():
@@ -302,14 +344,22 @@ def test_without_any_finite_evaluation_a_row_is_nan_and_no_other(method):
     assert answer.value.isnan().all() and answer.residual.isinf().all() and z0.isfinite().all()
     for halve in (False, True):
         bad = torch.tensor([[1.0], [0.0], [1.0], [0.0]]).double()
-        some = solve(lambda z, bad: 0.5 * z + 0 / bad, method(1e-6), random(4, 3), (bad,), halve=halve)
-        assert some.value.isnan().all(1).tolist() == some.value.isnan().any(1).tolist() == [False, True, False, True]
+        some = solve(
+            lambda z, bad: 0.5 * z + 0 / bad, method(1e-6), random(4, 3), (bad,), halve=halve
+        )
+        assert (
+            some.value.isnan().all(1).tolist()
+            == some.value.isnan().any(1).tolist()
+            == [False, True, False, True]
+        )
         assert some.converged.tolist() == [True, False, True, False]
     assert (answer.status == Status.DIVERGED).all() and answer.num_evals == 1
 
 
 def test_growth_without_bound_is_noticed_before_overflow():
-    answer = fixed_point(lambda z: 1.5 * z + 1.0, FixedPointIteration(1e-6, 10_000), torch.zeros(1, 3).double())
+    answer = fixed_point(
+        lambda z: 1.5 * z + 1.0, FixedPointIteration(1e-6, 10_000), torch.zeros(1, 3).double()
+    )
     assert answer.status.tolist() == [Status.DIVERGED] and answer.num_evals < 60
     assert answer.value.isfinite().all() and answer.residual.isfinite().all()
 
@@ -332,28 +382,46 @@ def test_autocast_does_not_reach_the_arithmetic_of_the_solver(method):
 
 def test_a_map_that_closes_over_the_batch_is_told_where_its_tensors_go():
     rho = torch.tensor([[0.01], [0.9]]).double()
-    with pytest.raises(ValueError, match=r"maps \(1, 1\) to \(2, 1\)") as caught:  # it broadcasts, and would go on
-        fixed_point(lambda z, x: rho * z + x, FixedPointIteration(1e-6, 90), torch.zeros(2, 1).double(), (rho,))
+    with pytest.raises(
+        ValueError, match=r"maps \(1, 1\) to \(2, 1\)"
+    ) as caught:  # it broadcasts, and would go on
+        fixed_point(
+            lambda z, x: rho * z + x,
+            FixedPointIteration(1e-6, 90),
+            torch.zeros(2, 1).double(),
+            (rho,),
+        )
     assert "f was given 1 of 2 rows" in caught.value.__notes__[0]
 
 
 def test_what_is_no_batch_of_numbers_is_refused():
     for z0 in (torch.zeros(()), torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 0)):
-        with pytest.raises(ValueError, match=r"z0 must be a batch of real floating-point rows \(B, \*\)"):
+        with pytest.raises(
+            ValueError, match=r"z0 must be rows \(B, \*\) of floating-point numbers"
+        ):
             fixed_point(torch.cos, Broyden(), z0)
-    with pytest.raises(ValueError, match=r"args\[0\] has shape \(3, 2\); its first axis must be the 2 rows"):
+    with pytest.raises(
+        ValueError, match=r"args\[0\] has shape \(3, 2\); its first axis must be the 2 rows"
+    ):
         fixed_point(torch.add, Broyden(), torch.zeros(2, 2), (torch.zeros(3, 2),))
     with pytest.raises(TypeError, match="give tensors, as in args="):
         fixed_point(torch.add, Broyden(), torch.zeros(2, 2), (1.0,))
     with pytest.raises(ValueError, match="must return a tensor of the shape it is given"):
         fixed_point(lambda z: z[:, :1], Broyden(), torch.zeros(2, 2))
-    with pytest.raises(TypeError, match=r"give a FixedPointIteration\(...\)"):
+    with pytest.raises(TypeError, match=r"give FixedPointIteration\(...\)"):
         fixed_point(torch.cos, "broyden", torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"tol": 0}, {"tol": math.nan}, {"tol": "1e-3"}, {"max_steps": 0}, {"max_steps": 2.0}, {"max_steps": True}],
+    [
+        {"tol": 0},
+        {"tol": math.nan},
+        {"tol": "1e-3"},
+        {"max_steps": 0},
+        {"max_steps": 2.0},
+        {"max_steps": True},
+    ],
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_options_that_cannot_be_are_refused(method, options):
@@ -378,8 +446,12 @@ def test_options_of_one_method_that_cannot_be_are_refused(method, options):
 
 def test_the_summary_counts_rows_by_status():
     x = torch.tensor([[0.1], [0.999], [3.0]]).double()
-    solution = fixed_point(lambda z, x: x * z + 1, FixedPointIteration(1e-6, 20), torch.zeros(3, 1).double(), (x,))
+    solution = fixed_point(
+        lambda z, x: x * z + 1, FixedPointIteration(1e-6, 20), torch.zeros(3, 1).double(), (x,)
+    )
     summary = solution.summary()
     assert (summary["converged"], summary["max_steps"], summary["diverged"]) == (1, 1, 1)
     assert summary["rows"] == 3 and summary["worst_residual"] == float(solution.residual.max())
-    assert repr(solution).startswith("Solution(3 rows: 1 converged, 1 max_steps, 1 diverged; worst residual ")
+    assert repr(solution).startswith(
+        "Solution(3 rows: 1 converged, 1 max_steps, 1 diverged; worst residual "
+    )

@@ -15,7 +15,7 @@ class Cell(nn.Module):
         return torch.tanh(0.5 * self.linear(z) + x)
 
 
-layer = nc.DEQ(Cell(8), solver=nc.Anderson(tol=1e-4), gradient=nc.Implicit(), eval_solver=nc.Broyden(tol=1e-6))
+layer = nc.DEQ(Cell(8), solver=nc.Anderson(tol=1e-4), gradient=nc.Implicit())
 x = torch.randn(32, 8)
 z, solution = layer(x)
 z.sum().backward()
