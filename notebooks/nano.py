@@ -24,8 +24,11 @@ from torch import nn
 SEED = 0
 CLASSES = 10
 WIDTH = 16  # channels of the first layer; ResNet-18 has 64
-EPOCHS, BATCH, LR = 20, 64, 0.05
-TOL, MAX_STEPS = 1e-3, 20  # of the equilibrium, as in the paper
+EPOCHS = 20
+BATCH = 64
+LR = 0.05
+TOL = 1e-3  # of the equilibrium, as in the paper
+MAX_STEPS = 20
 
 
 # 1 -- Data ------------------------------------------------------------------------------------------------------------
@@ -37,14 +40,19 @@ def digits():
     images = np.round(grey.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)
 
     # 40 images of each class are for testing. RandomState is the generator that NumPy promises never to change.
-    stream, tested = np.random.RandomState([0]), np.zeros(len(labels), bool)
+    stream = np.random.RandomState([0])
+    tested = np.zeros(len(labels), bool)
     for k in range(CLASSES):
         tested[stream.permutation(np.flatnonzero(labels == k))[:40]] = True
-    images, labels, tested = (torch.from_numpy(array) for array in (images, labels.astype(np.int64), tested))
+    images = torch.from_numpy(images)
+    labels = torch.from_numpy(labels.astype(np.int64))
+    tested = torch.from_numpy(tested)
 
     # Balanced classes: each keeps as many training images as the smallest class has, 134.
-    train, y = images[~tested], labels[~tested]
-    size, generator = int(torch.bincount(y).min()), torch.Generator().manual_seed(SEED)
+    train = images[~tested]
+    y = labels[~tested]
+    size = int(torch.bincount(y).min())
+    generator = torch.Generator().manual_seed(SEED)
     kept = []
     for k in range(CLASSES):
         members = (y == k).nonzero().flatten()
@@ -82,8 +90,10 @@ class Block(nn.Module):
 
     def __init__(self, inputs, outputs, stride=1):
         super().__init__()
-        self.conv1, self.norm1 = conv(inputs, outputs, stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.norm2 = conv(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.conv1 = conv(inputs, outputs, stride)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = conv(outputs, outputs)
+        self.norm2 = nn.BatchNorm2d(outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
             projection = nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=False)
@@ -103,8 +113,10 @@ class Cell(nn.Module):
 
     def __init__(self, channels, groups=8):
         super().__init__()
-        self.conv1, self.norm1 = conv(channels, channels), nn.GroupNorm(groups, channels)
-        self.conv2, self.norm2 = conv(channels, channels), nn.GroupNorm(groups, channels)
+        self.conv1 = conv(channels, channels)
+        self.norm1 = nn.GroupNorm(groups, channels)
+        self.conv2 = conv(channels, channels)
+        self.norm2 = nn.GroupNorm(groups, channels)
 
     def forward(self, z, x):
         inner = F.relu(self.norm1(self.conv1(z)))
@@ -130,7 +142,8 @@ class ResNet(nn.Module):
 
     def __init__(self, kind):
         super().__init__()
-        layers, channels = [conv(1, WIDTH), nn.BatchNorm2d(WIDTH), nn.ReLU()], WIDTH
+        layers = [conv(1, WIDTH), nn.BatchNorm2d(WIDTH), nn.ReLU()]
+        channels = WIDTH
         for outputs, stride in ((WIDTH, 1), (2 * WIDTH, 2), (4 * WIDTH, 2), (8 * WIDTH, 2)):
             layers.append(Block(channels, outputs, stride))
             if outputs < 8 * WIDTH:  # the second block of the last stage is the last block
@@ -152,8 +165,11 @@ class ResNet(nn.Module):
     def forward(self, images):
         """Logits (B, 10), features (B, d), and the residual of each image's equilibrium, 0 without one."""
         x = self.encoder(images).contiguous()
-        found = self.block(x)
-        z, residual = found if isinstance(found, tuple) else (found, torch.zeros(len(x)))
+        if isinstance(self.block, Equilibrium):
+            z, residual = self.block(x)
+        else:
+            z = self.block(x)
+            residual = torch.zeros(len(x))
         features = z.mean(dim=(2, 3))  # of 8×8 pixels, a single one is left here
         return self.classifier(features), features, residual
 
@@ -173,19 +189,23 @@ def solve(f, start, args, leave):
     A row is done when ‖f(z) − z‖ ≤ TOL ‖f(z)‖. It leaves the batch at once if ``leave``, otherwise whenever at most
     half of the rows are left. Returns the best z of each row and its relative residual.
     """
-    shape, batch = (-1, *start.shape[1:]), len(start)
+    shape = (-1, *start.shape[1:])
+    batch = len(start)
     z = start.flatten(1).clone()
     steps = z.new_empty(batch, MAX_STEPS, z.shape[1])  # s_1, s_2, …, and r where the next one will be
     lower = torch.zeros(batch, MAX_STEPS, MAX_STEPS, dtype=torch.float64)  # the matrix A of ``quasi_newton``
     row = torch.arange(batch)  # which row of the batch is worked on at each place
     live = torch.ones(batch, dtype=torch.bool)
-    value, best_z, best = torch.empty_like(z), z, torch.full((batch,), math.inf, dtype=torch.float64)
+    value = torch.empty_like(z)
+    best_z = z
+    best = torch.full((batch,), math.inf, dtype=torch.float64)
 
     for k in range(MAX_STEPS):
         # Evaluate f, and see which rows got better, which are done, and which run away.
         fz = f(z.view(shape), *args).flatten(1)
         r = torch.sub(fz, z, out=steps[: len(z), k])
-        size, scale = torch.linalg.vector_norm(r, dim=1).double(), torch.linalg.vector_norm(fz, dim=1).double()
+        size = torch.linalg.vector_norm(r, dim=1).double()
+        scale = torch.linalg.vector_norm(fz, dim=1).double()
         finite = size.isfinite() & scale.isfinite()
         residual = torch.where(finite, size / (scale + 1e-8), math.inf)
         if k == 0:
@@ -211,7 +231,10 @@ def solve(f, start, args, leave):
             args = tuple(tensor.clone() for tensor in args)
             for tensor in (row, live, z, best_z, lower, steps, *args):
                 tensor[holes] = tensor[movers]
-            row, live, z, best_z = row[:b], live[:b], z[:b], best_z[:b]
+            row = row[:b]
+            live = live[:b]
+            z = z[:b]
+            best_z = best_z[:b]
             args = tuple(tensor[:b] for tensor in args)
 
         new = z + quasi_newton(steps[:b], lower[:b], k)
@@ -228,7 +251,8 @@ def quasi_newton(steps, lower, k):
     """
     if k == 0:
         return steps[:, 0]
-    known, newest = lower[:, : k - 1, : k - 1], lower[:, k - 1, :k]
+    known = lower[:, : k - 1, : k - 1]
+    newest = lower[:, k - 1, :k]
     dots = torch.bmm(steps[:, k - 1 : k + 1], steps[:, :k].mT).double()
     with_last, with_r = dots.unbind(1)  # s_k·s_i and r·s_i, i ≤ k
     norm2 = with_last[:, -1:]
@@ -266,7 +290,8 @@ class ImplicitGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, cotangent):
-        cell, (z, x) = ctx.cell, (tensor.detach() for tensor in ctx.saved_tensors)
+        cell = ctx.cell
+        z, x = (tensor.detach() for tensor in ctx.saved_tensors)
         held = [None, None, None]  # the rows that f was linearised at, the point, and f there
 
         def adjoint(u, g, z, x):
@@ -299,7 +324,8 @@ def collapse(h, labels, w):
     NC1: the features of a class become one point. NC2: their means, equally long, are as far apart as can be.
     NC3: the classifier's rows become those means. 0 is full collapse, in the paper's (13) and (14) if means sum to 0.
     """
-    h, w = h.double(), w.double()
+    h = h.double()
+    w = w.double()
     means = torch.stack([h[labels == k].mean(0) for k in range(CLASSES)])
     centred = means - means.mean(0)
     within = h - means[labels]
@@ -331,10 +357,13 @@ def collapse(h, labels, w):
 
 def train(kind, training, test, say):
     """Train one network; the metrics of every second epoch, by epoch."""
-    (images, labels), (test_images, test_labels) = training, test
-    network, history = ResNet(kind), {}
+    images, labels = training
+    test_images, test_labels = test
+    network = ResNet(kind)
+    history = {}
     optimiser = torch.optim.SGD(network.parameters(), lr=LR, momentum=0.9, weight_decay=5e-4)
-    total, step = EPOCHS * math.ceil(len(images) / BATCH), 0
+    total = EPOCHS * math.ceil(len(images) / BATCH)
+    step = 0
     for epoch in range(1, EPOCHS + 1):
         network.train()
         for rows in shuffled(len(images), epoch):
