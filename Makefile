@@ -30,7 +30,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench bench-scale bench-gpu peers figures lint clean clean-results
+.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench peers figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,13p' Makefile
@@ -83,15 +83,13 @@ test-oldest:
 lab: setup
 	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
 
-# The core against its peers, the engine that makes many runs, and training on a GPU. All want idle cores.
+# The core against its peers. It wants idle cores.
 bench: SCRIPTS = training solver
-bench-scale: SCRIPTS = schedule engine reading
-bench-gpu: SCRIPTS = throughput
 bench: peers
 peers: setup
 	$(BIN)/python -m pip install -q -e ".[peers]"
 
-bench bench-scale bench-gpu: setup
+bench: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 
 # The pictures and tables that README and docs show, drawn anew from results/reference/: nothing is trained.

@@ -19,13 +19,10 @@ def load(monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    "name", ["solver", "schedule", "reading", *slow("training", "throughput", "engine")]
-)
+@pytest.mark.parametrize("name", ["solver", *slow("training")])
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)
-    assert len(frame) >= {"reading": 1, "engine": 2}.get(name, 4)
+    assert len(frame) >= 4
     assert frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all() and not list(tmp_path.iterdir())
-    assert (frame.ratio[frame.what.str.contains("makespan|workers / none")] >= 1).all()
     assert {"part", "what", "case", "ratio", "low", "high", "target", "note", "met"} <= set(frame)

@@ -212,7 +212,7 @@ def test_the_tables_of_benchmarks_are_the_tracked_ones():
         (what, case): [cell.strip("* ") for cell in more.split("|")]
         for what, case, more in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([\d.].*) \|$", measured, re.MULTILINE)
     }
-    rows = pd.concat([benchmarks(), table("bench/engine")])
+    rows = benchmarks()
     assert {*zip(rows["what"], rows["case"], strict=True)} == {*shown}
     for row in rows.itertuples():
         cells = shown[row.what, row.case]
