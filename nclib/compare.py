@@ -1,8 +1,10 @@
-"""From tidy frames to statements about two networks: pairs by seed, intervals, verdicts by stated rules, tables.
+"""From tidy frames to statements about two networks: pairs by seed, intervals, verdicts by stated
+rules, tables.
 
-A tidy frame has a row for each run, split, metric and epoch: what `nclib.ensure_runs` returns, or a table of your own
-with the columns of `COLUMNS`. `pairs` checks it and pairs two networks by setting and seed; what it returns has an
-interval over seeds and, by the rule of `verdict`, one word for a claim.
+A tidy frame has a row for each run, split, metric and epoch: what `nclib.ensure_runs` returns, or a
+table of your own with the columns of `COLUMNS`. `pairs` checks it and pairs two networks by setting
+and seed; what it returns has an interval over seeds and, by the rule of `verdict`, one word for a
+claim.
 """
 
 import dataclasses
@@ -30,8 +32,9 @@ POWER = 0.8
 MIN_SEEDS = 3
 """Fewer seeds than this are reported and get no verdict."""
 EQUAL_WITHIN = 0.1
-"""Two networks are equal when the interval of their difference lies within this share of the explicit network's value:
-our reading of the paper's "comparable", chosen after the first runs were seen."""
+"""Two networks are equal when the interval of their difference lies within this share of the
+explicit network's value: our reading of the paper's "comparable", chosen after the first runs were
+seen."""
 TERMINAL_ACCURACY = 0.999
 """Training accuracy from which on a network counts as in the terminal phase of training."""
 PHASE_METRICS = ("accuracy_train_prior", "accuracy_balanced")
@@ -70,7 +73,7 @@ class NotMeasured(ValueError):
     """A value that would be judged is missing, or is not a finite number."""
 
 
-# --- intervals --------------------------------------------------------------------------------------------------------
+# --- intervals ------------------------------------------------------------------------------------
 
 
 class Interval(NamedTuple):
@@ -101,14 +104,15 @@ class Interval(NamedTuple):
 
     @property
     def varies(self) -> bool:
-        """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
-        same difference, no interval follows from them."""
+        """Whether the values differ, beyond rounding. Where they do not, as with three small test
+        sets that give the same difference, no interval follows from them."""
         return bool(self.half > 1e-9 * abs(self.mean))
 
     @property
     def detectable(self) -> float:
-        """The smallest true mean that as many values with this s.d. would show to be other than 0 in 80 % of the
-        cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
+        """The smallest true mean that as many values with this s.d. would show to be other than 0
+        in 80 % of the cases; NaN for fewer than three values, or equal ones. What is not
+        significant may be as large as this."""
         if self.n < MIN_SEEDS or not self.varies:
             return float("nan")
         return _detectable_half_widths(self.n) * self.half
@@ -141,7 +145,8 @@ def _critical(level: float, n: int) -> float:
 
 @functools.cache
 def _detectable_half_widths(n: int) -> float:
-    """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval: 1.31 for three."""
+    """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval:
+    1.31 for three."""
     critical = _critical(LEVEL, n)
 
     def missing_power(ratio: float) -> float:
@@ -191,7 +196,8 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at 0.975 and 0.025.
+    """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at
+    0.975 and 0.025.
 
     From three values it reaches from half of s to six times s.
 
@@ -220,7 +226,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     return deviation, low, high
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
+# --- verdicts -------------------------------------------------------------------------------------
 
 
 class Verdict(NamedTuple):
@@ -255,27 +261,31 @@ def verdict(
 ) -> Verdict:
     """The verdict of a measured difference on a claim.
 
-    In this order: fewer than three seeds, an unknown phase, a run short of the terminal phase, values that are not
-    numbers, and the same difference in every seed are "reported"; where it is 0 in every seed, "equal". A claim of
-    equality: "equal" when the whole interval lies within 10 % of `size`. 0 inside the 95 % interval: "not significant".
-    Else "supported" on the claimed side of 0, "contradicted" on the other; at toy scale "as claimed here" and "opposite
-    here". No significant difference contradicts a claim of equality, as "comparable" has no size: "reported". No claim:
-    "higher" or "lower".
+    In this order: fewer than three seeds, an unknown phase, a run short of the terminal phase,
+    values that are not numbers, and the same difference in every seed are "reported"; where it is 0
+    in every seed, "equal". A claim of equality: "equal" when the whole interval lies within 10 % of
+    `size`. 0 inside the 95 % interval: "not significant". Else "supported" on the claimed side of
+    0, "contradicted" on the other; at toy scale "as claimed here" and "opposite here". No
+    significant difference contradicts a claim of equality, as "comparable" has no size: "reported".
+    No claim: "higher" or "lower".
 
-    `nclib.pairs` finds phase and size by itself: use its ``verdict`` for differences between two networks.
+    `nclib.pairs` finds phase and size by itself: use its ``verdict`` for differences between two
+    networks.
 
     Parameters
     ----------
     difference : paired difference with its interval
     scale : of the runs, one of `SCALES` (`nclib.profiles.scale_of`)
-    claim : "lower", "higher" or "equal"; or the paper's difference in the same unit, which claims its sign, and at the
-        paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
-        A 0 in the paper has no sign. None, or NaN as tables have it, where no paper claims anything
+    claim : "lower", "higher" or "equal"; or the paper's difference in the same unit, which claims
+        its sign, and at the paper's scale its size too: the remark is "compatible in size" when it
+        lies in the interval, else "other size". A 0 in the paper has no sign. None, or NaN as
+        tables have it, where no paper claims anything
     terminal : whether all runs ended in the terminal phase; None where that is not known
     size : the value that "equal" is relative to; without it nothing is equal
     of_logs : of differences of logarithms; "equal" is then a ratio from 0.9 to 1.1
     within : the share that "equal" allows
-    level : of the interval that has to lie within it: 0.95, or 0.9 for two one-sided tests at 0.05 (TOST)
+    level : of the interval that has to lie within it: 0.95, or 0.9 for two one-sided tests at 0.05
+        (TOST)
 
     Returns
     -------
@@ -310,8 +320,11 @@ def verdict(
     return Verdict(word, scale, remark)
 
 
-def _is_equal(difference: Interval, size: float, of_logs: bool, within: float, level: float) -> bool:
-    """Whether the whole interval lies within this share of the size, or within this share of a ratio of 1."""
+def _is_equal(
+    difference: Interval, size: float, of_logs: bool, within: float, level: float
+) -> bool:
+    """Whether the whole interval lies within this share of the size, or within this share of a
+    ratio of 1."""
     if of_logs:
         lowest, highest = np.log1p(-within), np.log1p(within)
     else:
@@ -327,7 +340,11 @@ def _size_remark(difference: Interval, claim: float, scale: str) -> str:
 
 
 def _judged(
-    difference: Interval, claim: str | float | None, terminal: bool | None, equal: bool, within: float
+    difference: Interval,
+    claim: str | float | None,
+    terminal: bool | None,
+    equal: bool,
+    within: float,
 ) -> tuple[str, str]:
     """Word and remark, whatever the scale: those of the first rule that holds."""
     printed = "equality is claimed" if claim else "the paper's difference is 0"
@@ -337,7 +354,11 @@ def _judged(
         (terminal is None, "reported", "terminal phase not known"),
         (not terminal, "reported", "before the terminal phase"),
         (not np.isfinite(difference.mean), "reported", "not measured"),
-        (not difference.varies and difference.mean, "reported", "the same difference in every seed"),
+        (
+            not difference.varies and difference.mean,
+            "reported",
+            "the same difference in every seed",
+        ),
         (not difference.varies, "equal", "the same value in every seed"),
         (equal, "equal", f"within {100 * within:.0f} %"),
         (not difference.side, "not significant", ""),
@@ -353,7 +374,7 @@ def _judged(
     return ("supported" if difference.side == wanted else "contradicted"), ""
 
 
-# --- pairs ------------------------------------------------------------------------------------------------------------
+# --- pairs ----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -363,10 +384,11 @@ class Pairs:
     Parameters
     ----------
     metric, split, arm, against, relative : as they were asked for
-    terminal : whether every run is in the terminal phase: both training accuracies of at least 99.9 % at the epoch
-        judged; None where one of them is not known
-    table : a row for each pair: the columns of the setting, seed, both networks' values and ``difference``, arm −
-        against, of their logarithms where ``relative``. Accuracies are in percent, their differences in points
+    terminal : whether every run is in the terminal phase: both training accuracies of at least 99.9
+        % at the epoch judged; None where one of them is not known
+    table : a row for each pair: the columns of the setting, seed, both networks' values and
+        ``difference``, arm − against, of their logarithms where ``relative``. Accuracies are in
+        percent, their differences in points
     """
 
     metric: str
@@ -389,8 +411,8 @@ class Pairs:
 
     @property
     def by_setting(self) -> pd.DataFrame:
-        """A row for each setting: its columns, both networks' means, and mean, half and detectable of the difference
-        over seeds, with their number."""
+        """A row for each setting: its columns, both networks' means, and mean, half and detectable
+        of the difference over seeds, with their number."""
         rows = []
         for setting_values, group in self.table.groupby(SETTING, dropna=False, sort=False):
             means = (group[self.arm].mean(), group[self.against].mean())
@@ -411,11 +433,11 @@ class Pairs:
         ----------
         scale : of the runs (`nclib.profiles.scale_of`)
         claim : "lower", "higher" or "equal", said of `arm`; the paper's difference; or None
-        phase : what `terminal` decides. "required": runs short of the terminal phase get no verdict; "described": they
-            are judged too, for accuracies and where a protocol fixed it before its runs. Where `terminal` is None,
-            neither judges
-        equality : the interval that has to lie within the bounds of "equal": "interval" the one of 95 %, "tost" the one
-            of 90 %, which is two one-sided tests at 0.05
+        phase : what `terminal` decides. "required": runs short of the terminal phase get no
+            verdict; "described": they are judged too, for accuracies and where a protocol fixed it
+            before its runs. Where `terminal` is None, neither judges
+        equality : the interval that has to lie within the bounds of "equal": "interval" the one of
+            95 %, "tost" the one of 90 %, which is two one-sided tests at 0.05
         within : those bounds, as a share of the value compared with
 
         Returns
@@ -443,17 +465,17 @@ def pairs(
 ) -> Pairs:
     """Two networks' values of a metric, paired by setting and seed.
 
-    Every interval and verdict about two networks starts here, so that what is compared is checked in one place: the
-    columns; one row for each run, split, metric and epoch; the same seeds of both networks in every setting; one
-    protocol for each network; finite values.
+    Every interval and verdict about two networks starts here, so that what is compared is checked
+    in one place: the columns; one row for each run, split, metric and epoch; the same seeds of both
+    networks in every setting; one protocol for each network; finite values.
 
     Parameters
     ----------
-    frame : tidy frame, with the columns of `COLUMNS`. K_A is missing for balanced data; accuracies are fractions. A
-        column ``protocol`` says how a run was made (`nclib.ensure_runs` writes it)
+    frame : tidy frame, with the columns of `COLUMNS`. K_A is missing for balanced data; accuracies
+        are fractions. A column ``protocol`` says how a run was made (`nclib.ensure_runs` writes it)
     metric, split : which rows
-    how : "last" judges the metric's last epoch of each run; "last_epochs" the mean of its last ten logged ones, as the
-        paper does
+    how : "last" judges the metric's last epoch of each run; "last_epochs" the mean of its last ten
+        logged ones, as the paper does
     arm, against : two values of the column model
     relative : compare logarithms, so that differences are those of ratios
 
@@ -466,7 +488,8 @@ def pairs(
     ValueError
         For a frame that fails one of the five checks; the message names the run, seed or network.
     NotMeasured
-        A `ValueError`: where a network has no value of the metric, or one that is not finite or has no logarithm.
+        A `ValueError`: where a network has no value of the metric, or one that is not finite or has
+        no logarithm.
 
     Examples
     --------
@@ -491,7 +514,9 @@ def pairs(
     runs = by_run(frame, metric, split, how)
     for model in (arm, against):
         if model not in set(runs["model"]):
-            raise NotMeasured(f"no run of {model!r} has {metric} ({split}); models in the frame: {models}")
+            raise NotMeasured(
+                f"no run of {model!r} has {metric} ({split}); models in the frame: {models}"
+            )
     _check_seeds(frame, runs, (arm, against), f"{metric} ({split})")
     _check_protocols(frame, runs)
     _check_values(runs, metric, relative)
@@ -512,10 +537,14 @@ def pairs(
 def _check_columns(frame: pd.DataFrame) -> None:
     missing = [name for name in COLUMNS if name not in frame]
     if missing:
-        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.pairs) for those it needs")
+        raise ValueError(
+            f"the frame has no column {', '.join(missing)}; see help(nclib.pairs) for those it needs"
+        )
 
 
-def _check_seeds(frame: pd.DataFrame, runs: pd.DataFrame, models: tuple[str, str], measured: str) -> None:
+def _check_seeds(
+    frame: pd.DataFrame, runs: pd.DataFrame, models: tuple[str, str], measured: str
+) -> None:
     """Every setting has each seed of the frame once, of both networks."""
     seeds = sorted(frame["seed"].unique())
     for (dataset, num_majority, ratio), group in runs.groupby(SETTING, dropna=False, sort=False):
@@ -586,7 +615,8 @@ def _check_fractions(accuracies: pd.Series, metric: str) -> None:
 
 
 def _terminal(frame: pd.DataFrame, runs: pd.DataFrame) -> bool | None:
-    """Whether all runs are in the terminal phase at the epoch judged; None where that is not known of one."""
+    """Whether all runs are in the terminal phase at the epoch judged; None where that is not known
+    of one."""
     judged = runs[["run_id", "model", "epoch"]]
     phases = terminal_phase(frame.merge(judged, on=["run_id", "model", "epoch"]))
     accuracies = judged.merge(phases, on=["run_id", "model"], how="left")["value"]
@@ -595,7 +625,7 @@ def _terminal(frame: pd.DataFrame, runs: pd.DataFrame) -> bool | None:
     return bool((accuracies >= TERMINAL_ACCURACY).all())
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
@@ -605,13 +635,15 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     ----------
     frame : tidy frame, as of `nclib.pairs`
     metric, split : which rows
-    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
-        standard deviation in ``std`` (the paper's way: fluctuation within a run, not s.d. over seeds)
+    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones,
+        with their sample standard deviation in ``std`` (the paper's way: fluctuation within a run,
+        not s.d. over seeds)
 
     Returns
     -------
     DataFrame
-        A row for each run: run_id, dataset, K_A, R, model, seed, epoch (the last one), value, std, n.
+        A row for each run: run_id, dataset, K_A, R, model, seed, epoch (the last one), value, std,
+        n.
 
     Raises
     ------
@@ -632,11 +664,15 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     """
     _check_columns(frame)
     one_of(how, ("last", "last_epochs"), "value of how")
-    rows = frame.loc[(frame["metric"] == metric) & (frame["split"] == split), [*RUN, "epoch", "value"]]
+    rows = frame.loc[
+        (frame["metric"] == metric) & (frame["split"] == split), [*RUN, "epoch", "value"]
+    ]
     repeated = rows[rows.duplicated(["run_id", "model", "epoch"])]
     if len(repeated):
         run, epoch = repeated.iloc[0][["run_id", "epoch"]]
-        raise ValueError(f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each")
+        raise ValueError(
+            f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each"
+        )
     rows = rows.astype({"epoch": "int64", "value": float}).sort_values("epoch")
     count = LAST_EPOCHS if how == "last_epochs" else 1
     table = []
@@ -645,13 +681,15 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
         deviation = values.std(ddof=1) if len(values) > 1 else np.nan
         table.append((*run_values, run["epoch"].iloc[-1], values.mean(), deviation, len(values)))
     runs = pd.DataFrame(table, columns=[*RUN, "epoch", "value", "std", "n"])
-    runs = runs.astype({"K_A": "Float64", "R": "Float64"})  # which turns pandas' own missing value into NaN below
+    runs = runs.astype(
+        {"K_A": "Float64", "R": "Float64"}
+    )  # which turns pandas' own missing value into NaN below
     return runs.astype({"K_A": float, "R": float, "value": float, "std": float})
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
-    that errors in small classes count.
+    """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the
+    mean over classes, so that errors in small classes count.
 
     Parameters
     ----------
@@ -660,8 +698,8 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each run that has one of the accuracies: its columns, value (the smaller one of the two, at the last
-        epoch) and reached; not reached where one of them is not known.
+        A row for each run that has one of the accuracies: its columns, value (the smaller one of
+        the two, at the last epoch) and reached; not reached where one of them is not known.
 
     Raises
     ------
@@ -683,7 +721,9 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     accuracies = pd.concat([by_run(frame, metric, "train") for metric in PHASE_METRICS])
     _check_fractions(accuracies["value"], "training accuracy")
     runs = accuracies.groupby(RUN, dropna=False, sort=False)
-    phases = runs.agg(value=("value", "min"), known=("value", "count"), epochs=("epoch", "nunique")).reset_index()
+    phases = runs.agg(
+        value=("value", "min"), known=("value", "count"), epochs=("epoch", "nunique")
+    ).reset_index()
     both_known = (phases["known"] == len(PHASE_METRICS)) & (phases["epochs"] == 1)
     value = phases["value"].where(both_known)
     return phases[RUN].assign(value=value, reached=value >= TERMINAL_ACCURACY)
@@ -712,7 +752,9 @@ def percent(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(value=frame["value"].where(~is_accuracy, frame["value"] * 100))
 
 
-def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0) -> pd.DataFrame:
+def setting(
+    frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0
+) -> pd.DataFrame:
     """The rows of one setting.
 
     Parameters
@@ -741,7 +783,8 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame with a row for each setting and model: value, half, seeds, and within_std, the mean of the within-run
+    DataFrame with a row for each setting and model: value, half, seeds, and within_std, the mean of
+    the within-run
     deviations.
     """
     rows = []
@@ -750,7 +793,9 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*SETTING, "model", "value", "half", "seeds", "within_std"])
 
 
-def pooled_table(both: Pairs | None, scale: str, claim: str | float | None = None, remark: str = "") -> pd.DataFrame:
+def pooled_table(
+    both: Pairs | None, scale: str, claim: str | float | None = None, remark: str = ""
+) -> pd.DataFrame:
     """A difference of class-balanced accuracies over all settings, as a table of one row.
 
     Parameters
@@ -762,8 +807,10 @@ def pooled_table(both: Pairs | None, scale: str, claim: str | float | None = Non
 
     Returns
     -------
-    DataFrame with the columns metric, difference, half (95 % interval), detectable (see `Interval`), seeds,
-    settings_found, verdict, scale and remark, by the rule of `Pairs.verdict` with the phase described, and printed, the
+    DataFrame with the columns metric, difference, half (95 % interval), detectable (see
+    `Interval`), seeds,
+    settings_found, verdict, scale and remark, by the rule of `Pairs.verdict` with the phase
+    described, and printed, the
     claim where there is one.
     """
     if both is None:
@@ -776,24 +823,32 @@ def pooled_table(both: Pairs | None, scale: str, claim: str | float | None = Non
         settings = both.settings
     remarks = "; ".join(text for text in (judged.remark, remark) if text)
     row = ("accuracy_balanced", *difference.columns, settings, judged.word, judged.scale, remarks)
-    table = pd.DataFrame([row], columns=["metric", *INTERVAL_COLUMNS, "settings_found", *VERDICT_COLUMNS])
+    table = pd.DataFrame(
+        [row], columns=["metric", *INTERVAL_COLUMNS, "settings_found", *VERDICT_COLUMNS]
+    )
     return table.assign(printed=f"DEQ {claim}") if isinstance(claim, str) else table
 
 
-def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train") -> pd.DataFrame:
-    """Metrics of both models at the last epoch, their paired difference and the verdict on the paper's claim.
+def claims_table(
+    frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train"
+) -> pd.DataFrame:
+    """Metrics of both models at the last epoch, their paired difference and the verdict on the
+    paper's claim.
 
     Parameters
     ----------
     frame : tidy frame of one setting
-    claims : metric name → "lower", "higher" or "equal", what the paper claims of the DEQ against the explicit network
+    claims : metric name → "lower", "higher" or "equal", what the paper claims of the DEQ against
+        the explicit network
     scale : of the runs (`nclib.profiles.scale_of`)
     split : of the metrics
 
     Returns
     -------
-    DataFrame with a row a metric: metric, deq and explicit (of the seeds that both have), difference, half, detectable
-    and seeds (see `Interval`), verdict, scale and remark, by the rule of `verdict`, and printed, the claim.
+    DataFrame with a row a metric: metric, deq and explicit (of the seeds that both have),
+    difference, half, detectable
+    and seeds (see `Interval`), verdict, scale and remark, by the rule of `verdict`, and printed,
+    the claim.
 
     Examples
     --------
@@ -811,7 +866,9 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     for metric, claim in claims.items():
         row = _row_of_one_setting(frame, metric, scale, split, "deq", "explicit", claim)
         rows.append((metric, *row, f"DEQ {claim}"))
-    return pd.DataFrame(rows, columns=["metric", "deq", "explicit", *INTERVAL_COLUMNS, *VERDICT_COLUMNS, "printed"])
+    return pd.DataFrame(
+        rows, columns=["metric", "deq", "explicit", *INTERVAL_COLUMNS, *VERDICT_COLUMNS, "printed"]
+    )
 
 
 def differences(
@@ -826,24 +883,37 @@ def differences(
     Parameters
     ----------
     frame : tidy frame of one setting, accuracies as fractions
-    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent; others of the last
+    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent;
+        others of the last
     scale : of the runs (`nclib.profiles.scale_of`)
     arm, against : which model, and which it is compared with
 
     Returns
     -------
-    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference, half,
-    detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the terminal phase of both.
+    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value,
+    difference, half,
+    detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the
+    terminal phase of both.
     """
     rows = []
     for metric, split in metrics.items():
         for model in against:
-            rows.append((metric, model, *_row_of_one_setting(frame, metric, scale, split, arm, model)))
-    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *INTERVAL_COLUMNS, *VERDICT_COLUMNS])
+            rows.append(
+                (metric, model, *_row_of_one_setting(frame, metric, scale, split, arm, model))
+            )
+    return pd.DataFrame(
+        rows, columns=["metric", "model", "arm_value", "value", *INTERVAL_COLUMNS, *VERDICT_COLUMNS]
+    )
 
 
 def _row_of_one_setting(
-    frame: pd.DataFrame, metric: str, scale: str, split: str, arm: str, against: str, claim: str | None = None
+    frame: pd.DataFrame,
+    metric: str,
+    scale: str,
+    split: str,
+    arm: str,
+    against: str,
+    claim: str | None = None,
 ) -> tuple[Any, ...]:
     """Both networks' means, the columns of the interval, and the verdict."""
     is_accuracy = metric.startswith("accuracy")
@@ -852,7 +922,9 @@ def _row_of_one_setting(
     except NotMeasured:
         return (*[np.nan] * 5, 0, "reported", scale, "not measured")
     if both.settings > 1:
-        raise ValueError(f"the frame holds {both.settings} settings, and this table is of one; ratios pools several")
+        raise ValueError(
+            f"the frame holds {both.settings} settings, and this table is of one; ratios pools several"
+        )
     means = both.by_setting.iloc[0]
     judged = both.verdict(scale, claim, "described" if is_accuracy else "required")
     return (means[arm], means[against], *both.interval.columns, *judged)
@@ -869,23 +941,26 @@ def ratios(
 ) -> pd.DataFrame:
     """One model's metrics of collapse over another's, pooled over all settings by `pairs`.
 
-    Each seed's mean over the settings of log(arm / against) at the last epoch, a 95 % t-interval over seeds, and both
-    as a change in percent.
+    Each seed's mean over the settings of log(arm / against) at the last epoch, a 95 % t-interval
+    over seeds, and both as a change in percent.
 
     Parameters
     ----------
     frame : tidy frame of runs, the same settings for every seed
-    metrics : positive ones, 0 at collapse; a mapping says what is claimed of each, "lower", "higher" or "equal"
+    metrics : positive ones, 0 at collapse; a mapping says what is claimed of each, "lower",
+        "higher" or "equal"
     scale : of the runs (`nclib.profiles.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
-    terminal : whether the networks ended in the terminal phase, where both are states of one trained network, whose
-        phase is not among their own rows; left out, what `pairs` finds
+    terminal : whether the networks ended in the terminal phase, where both are states of one
+        trained network, whose phase is not among their own rows; left out, what `pairs` finds
 
     Returns
     -------
-    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent),
-    settings_found, lower_in (settings whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule
+    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all
+    in percent),
+    settings_found, lower_in (settings whose mean ratio is below 1), seeds, and verdict, scale and
+    remark, by the rule
     of `verdict`.
     """
     claims = metrics if isinstance(metrics, Mapping) else {}
@@ -905,8 +980,19 @@ def ratios(
         detectable = -100 * np.expm1(-logs.detectable)
         lower_in = int((both.by_setting["difference"] < 0).sum())
         judged = both.verdict(scale, claims.get(metric))
-        rows.append((metric, change, low, high, detectable, both.settings, lower_in, logs.n, *judged))
-    columns = ["metric", "change", "low", "high", "detectable", "settings_found", "lower_in", "seeds"]
+        rows.append(
+            (metric, change, low, high, detectable, both.settings, lower_in, logs.n, *judged)
+        )
+    columns = [
+        "metric",
+        "change",
+        "low",
+        "high",
+        "detectable",
+        "settings_found",
+        "lower_in",
+        "seeds",
+    ]
     return pd.DataFrame(rows, columns=[*columns, *VERDICT_COLUMNS])
 
 
@@ -931,9 +1017,10 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each cell and model that has equilibria, means over seeds at the last epoch. In percent:
-        train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
-        backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
+        A row for each cell and model that has equilibria, means over seeds at the last epoch. In
+        percent: train_converged, test_converged (evaluations), step_not_converged and skipped
+        (training steps), backward_not_converged; and evaluations, the mean number of cell
+        evaluations on training images.
 
     Examples
     --------

@@ -2,15 +2,16 @@
 
 | folder | variable | default |
 |---|---|---|
-| project | `NCLIB_ROOT` | nearest folder with the `pyproject.toml` of this project, upward from the working directory, |
-|         |              | then upward from this file |
+| project | `NCLIB_ROOT` | nearest folder with the `pyproject.toml` of this project, upward from the |
+|         |              | working directory, then upward from this file |
 | data (downloads, decoded caches) | `NCLIB_DATA` | `<project>/data` |
 | results (runs, figures, tables) | `NCLIB_RESULTS` | `<project>/results` |
 
-What git tracks (`published`, `reference`, `notebooks`) always belongs to the project, so moving data or results to
-another disk does not lose it. No function creates a folder. A variable set to the empty string counts as unset; a
-relative one is taken from the working directory. `NCLIB_WITH`, which ``nclib reproduce -p …`` sets for its notebooks,
-names a folder within that of each preset, for results of other parameters than the preset's own.
+What git tracks (`published`, `reference`, `notebooks`) always belongs to the project, so moving
+data or results to another disk does not lose it. No function creates a folder. A variable set to
+the empty string counts as unset; a relative one is taken from the working directory. `NCLIB_WITH`,
+which ``nclib reproduce -p …`` sets for its notebooks, names a folder within that of each preset,
+for results of other parameters than the preset's own.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# --- folders ----------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def root() -> Path:
@@ -37,26 +38,33 @@ def root() -> Path:
     Raises
     ------
     FileNotFoundError
-        Where nclib is installed without its project and the working directory lies outside one. It never falls back to
-        the working directory: results would land wherever a command happened to be typed.
+        Where nclib is installed without its project and the working directory lies outside one. It
+        never falls back to the working directory: results would land wherever a command happened to
+        be typed.
     """
-    folder = _override("NCLIB_ROOT") or _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
+    folder = (
+        _override("NCLIB_ROOT")
+        or _project_above(Path.cwd())
+        or _project_above(Path(__file__).resolve().parent)
+    )
     if folder is None:
         raise FileNotFoundError(
-            f"no nclib project at or above {Path.cwd()}: go to a clone, or say where things belong. "
-            "NCLIB_RESULTS=FOLDER is enough for runs, NCLIB_DATA=FOLDER is for downloads, NCLIB_ROOT=CLONE for all else"
+            f"no nclib project at or above {Path.cwd()}: go to a clone, or say where things are. "
+            "NCLIB_RESULTS=FOLDER is enough for runs, NCLIB_DATA=FOLDER is for downloads, "
+            "NCLIB_ROOT=CLONE for all else"
         )
     return folder
 
 
 def data() -> Path:
-    """Downloaded and decoded data sets: `NCLIB_DATA`, else `<project>/data`. Absolute; may not exist yet."""
+    """Downloaded and decoded data sets: `NCLIB_DATA`, else `<project>/data`. Absolute; may not
+    exist yet."""
     return _override("NCLIB_DATA") or root() / "data"
 
 
 def results(profile: str | None = None) -> Path:
-    """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a preset, its own folder, or
-    ``with/<NCLIB_WITH>`` in it where that is set. Absolute; may not exist yet."""
+    """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a preset, its own
+    folder, or ``with/<NCLIB_WITH>`` in it where that is set. Absolute; may not exist yet."""
     base = _override("NCLIB_RESULTS") or root() / "results"
     if profile is None:
         return base
@@ -67,7 +75,8 @@ def results(profile: str | None = None) -> Path:
 
 
 def runs() -> Path:
-    """The run store, shared by all presets (a run's identity is its configuration): `results()/runs`."""
+    """The run store, shared by all presets (a run's identity is its configuration):
+    `results()/runs`."""
     return results() / "runs"
 
 
@@ -77,7 +86,8 @@ def published() -> Path:
 
 
 def reference() -> Path:
-    """Small tables behind the published figures of this project: `<project>/results/reference`, tracked."""
+    """Small tables behind the published figures of this project: `<project>/results/reference`,
+    tracked."""
     return root() / "results" / "reference"
 
 
@@ -101,7 +111,7 @@ def _project_above(start: Path) -> Path | None:
     return None
 
 
-# --- results of other parameters than a preset's own ------------------------------------------------------------------
+# --- results of other parameters than a preset's own ----------------------------------------------
 
 SET_BY_THE_COMMAND = ("profile", "train")
 """Parameters that ``nclib reproduce`` sets itself in the notebooks that declare them."""
@@ -109,7 +119,8 @@ SET_BY_THE_COMMAND = ("profile", "train")
 
 @contextlib.contextmanager
 def environment_restored(names: Iterable[str]) -> Iterator[None]:
-    """These environment variables may be changed within; afterwards they are what they were, set or not."""
+    """These environment variables may be changed within; afterwards they are what they were, set or
+    not."""
     before = {name: os.environ.get(name) for name in names}
     try:
         yield
@@ -122,16 +133,17 @@ def environment_restored(names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def results_with(name: str) -> Iterator[None]:
-    """Within the block, and in processes started there, the results of a preset are those of other parameters:
-    ``results/<preset>/with/<name>/``; of the preset's own where the name is "". Names are made by `folder_name`."""
+    """Within the block, and in processes started there, the results of a preset are those of other
+    parameters: ``results/<preset>/with/<name>/``; of the preset's own where the name is "". Names
+    are made by `folder_name`."""
     with environment_restored(["NCLIB_WITH"]):
         os.environ["NCLIB_WITH"] = name
         yield
 
 
 def folder_name(values: Mapping[str, Any]) -> str:
-    """Parameters as the name of a folder, "epochs=3,seeds=5"; "" for none. Where letters must be replaced, or the name
-    would be too long, a digest makes it unique."""
+    """Parameters as the name of a folder, "epochs=3,seeds=5"; "" for none. Where letters must be
+    replaced, or the name would be too long, a digest makes it unique."""
     text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
     name = re.sub(r"[^a-z0-9_.=@,+-]", "-", text)
     if name == text and len(name) <= 120:
@@ -139,11 +151,12 @@ def folder_name(values: Mapping[str, Any]) -> str:
     return f"{name[:110]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> Path:
-    """Write a file completely or not at all: aside in the same folder, to the disk, then renamed into place.
+    """Write a file completely or not at all: aside in the same folder, to the disk, then renamed
+    into place.
 
     Parameters
     ----------
@@ -179,7 +192,8 @@ def sha256(content: bytes) -> str:
 
 
 def csv_bytes(frame: Any) -> bytes:
-    """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
+    """A table as it is written to disk: no index, every float in full, the same bytes on every
+    system."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
 

@@ -1,7 +1,9 @@
-"""The sizes at which everything runs, the configurations made from them, and how far results of a size reach.
+"""The sizes at which everything runs, the configurations made from them, and how far results of a
+size reach.
 
-A preset (smoke, quick, lite, full, paper) is a `Profile`; `experiment` makes the runs of a notebook at that size, from
-the functions that the papers define. `build_config` makes one from what was typed.
+A preset (smoke, quick, lite, full, paper) is a `Profile`; `experiment` makes the runs of a notebook
+at that size, from the functions that the papers define. `build_config` makes one from what was
+typed.
 """
 
 import dataclasses
@@ -15,10 +17,20 @@ import torch
 
 from nclib import data, imbalance
 from nclib.compare import SCALES
-from nclib.config import AUGMENTATION, ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, one_of, recipe, search_working_directory
+from nclib.config import (
+    AUGMENTATION,
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    StoredConfig,
+    one_of,
+    recipe,
+    search_working_directory,
+)
 from nclib.store import reference_store
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -27,19 +39,26 @@ class Profile:
 
     Parameters
     ----------
-    dataset, hundred_dataset : what stands for CIFAR-10 and CIFAR-100; an empty name leaves that column out ("not run")
+    dataset, hundred_dataset : what stands for CIFAR-10 and CIFAR-100; an empty name leaves that
+        column out ("not run")
     images_per_class : n_A; None means as many as the smallest class has.
     test_images_per_class : None means all
     seeds : the runs are repeated with seeds 0 … seeds−1
-    hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others read "not run"
+    hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others
+        read "not run"
     beyond : K_A in tenths and R of the notebooks beyond the paper
-    equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`, measured, rounded)
-    recipe : name of the training protocol; epochs, batch_size, lr, precision and log_every are set on top of it
+    equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`,
+        measured, rounded)
+    recipe : name of the training protocol; epochs, batch_size, lr, precision and log_every are set
+        on top of it
     augment, precision : as in `DataConfig` and `TrainConfig`
-    literal_epochs : epochs of the recipe that the paper states, where it is compared with the profile's
+    literal_epochs : epochs of the recipe that the paper states, where it is compared with the
+        profile's
     grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
-    shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights, of the readout alone
-    inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
+    shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights,
+        of the readout alone
+    inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of
+        the same seed
     cell : of the notebook about a custom cell, as in `ModelConfig`
     """
 
@@ -184,7 +203,8 @@ OVERRIDES = (
     "inputs",
     "cell",
 )
-"""Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
+"""Notebook parameters that change which runs are made; 0 or "" stands for the profile's own
+value."""
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,9 +229,9 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 def override(profile: Profile, **values: Any) -> Profile:
     """The profile with some settings changed; 0 and "" leave the profile's own.
 
-    A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class column out, because
-    nothing is known about a second one; `hundred_dataset` names that one. Naming the profile's 100-class data set as
-    `dataset` leaves the 10-class column out.
+    A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class
+    column out, because nothing is known about a second one; `hundred_dataset` names that one.
+    Naming the profile's 100-class data set as `dataset` leaves the 10-class column out.
 
     Raises
     ------
@@ -230,7 +250,11 @@ def override(profile: Profile, **values: Any) -> Profile:
             changes = {"hundred_dataset": ""} | changes | {"dataset": name}
     if changes.get("hundred_dataset"):
         changes["hundred_dataset"] = data.resolve_dataset(changes["hundred_dataset"])
-    follow = {"epochs": "shallow_epochs", "lr": "shallow_lr", "images_per_class": "hundred_images_per_class"}
+    follow = {
+        "epochs": "shallow_epochs",
+        "lr": "shallow_lr",
+        "images_per_class": "hundred_images_per_class",
+    }
     for name, follower in follow.items():
         if name in changes:
             changes[follower] = changes[name]
@@ -243,22 +267,28 @@ def override(profile: Profile, **values: Any) -> Profile:
     one_of(changes.get("inputs", "pixels"), ("pixels", "resnet18"), "kind of inputs")
     changed = dataclasses.replace(profile, **changes)
     if "lr" in changes and changed.recipe == "paper":
-        raise ConfigError("recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'")
+        raise ConfigError(
+            "recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'"
+        )
     return changed
 
 
-# --- configurations of a size -----------------------------------------------------------------------------------------
+# --- configurations of a size ---------------------------------------------------------------------
 
 ARMS = ("explicit", "deq")
 
 
 def data_config(profile: Profile, hundred: bool = False, **imbalance: Any) -> DataConfig | None:
-    """The profile's 10-class data set, or its 100-class one, at some imbalance; None when it has no such data set."""
+    """The profile's 10-class data set, or its 100-class one, at some imbalance; None when it has no
+    such data set."""
     dataset = profile.hundred_dataset if hundred else profile.dataset
     if not dataset:
         return None
     n_max = profile.hundred_images_per_class if hundred else profile.images_per_class
-    options = {"test_per_class": profile.test_images_per_class, "augment": profile.augment} | imbalance
+    options = {
+        "test_per_class": profile.test_images_per_class,
+        "augment": profile.augment,
+    } | imbalance
     return DataConfig(dataset=dataset, n_max=n_max, **options)
 
 
@@ -268,7 +298,10 @@ def model_config(profile: Profile, kind: str, **options: Any) -> ModelConfig:
 
 
 def classifiers(
-    profile: Profile, images: DataConfig | None, models: Sequence[ModelConfig] = (), loss: str = "cross_entropy"
+    profile: Profile,
+    images: DataConfig | None,
+    models: Sequence[ModelConfig] = (),
+    loss: str = "cross_entropy",
 ) -> list[RunConfig]:
     """Every model, both arms if none is named, with every seed on these images."""
     options = {
@@ -287,15 +320,17 @@ def classifiers(
     configs = []
     for seed in range(profile.seeds):
         for model in models:
-            configs.append(RunConfig(data=images, model=model, train=train, seed=seed, profile=profile.name))
+            configs.append(
+                RunConfig(data=images, model=model, train=train, seed=seed, profile=profile.name)
+            )
     return configs
 
 
 def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
     """The configuration that a profile and options describe, the latter overruling the former.
 
-    K_A or R choose step imbalance. A folder is resolved from the working directory, and a cell of the user's own
-    is looked for there too.
+    K_A or R choose step imbalance. A folder is resolved from the working directory, and a cell of
+    the user's own is looked for there too.
 
     Parameters
     ----------
@@ -330,8 +365,8 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
 
 
 def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the run of seed 0 that a profile makes of balanced data; of the profile's 100-class data set where
-    `values` name that."""
+    """The options of the run of seed 0 that a profile makes of balanced data; of the profile's
+    100-class data set where `values` name that."""
     named = {key.split(".")[-1]: value for key, value in values.items()}
     overrides = {name: value for name, value in named.items() if name in OVERRIDES}
     hundred = bool(profile.hundred_dataset) and overrides.get("dataset") == profile.hundred_dataset
@@ -346,7 +381,7 @@ def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, A
     return tree
 
 
-# --- experiments of the papers ----------------------------------------------------------------------------------------
+# --- experiments of the papers --------------------------------------------------------------------
 
 PAPERS = ("neural_collapse", "kernel_equivalence", "separation_bias")
 """Each is a package ``nclib.papers.<name>`` with a module ``experiments``, the main paper first."""
@@ -365,7 +400,8 @@ def makers() -> dict[str, Callable[[Profile], list[StoredConfig]]]:
 
 
 def from_papers(name: str) -> list[Any]:
-    """What the papers list under a name beside their experiments, such as ``PARTS``, the main paper first."""
+    """What the papers list under a name beside their experiments, such as ``PARTS``, the main paper
+    first."""
     listed = []
     for paper in PAPERS:
         listed += getattr(import_module(f"nclib.papers.{paper}.experiments"), name, ())
@@ -388,7 +424,8 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     Raises
     ------
     ConfigError
-        For an unknown name or parameter, with the nearest right one; for parameters that leave nothing to run.
+        For an unknown name or parameter, with the nearest right one; for parameters that leave
+        nothing to run.
 
     Examples
     --------
@@ -404,16 +441,19 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
         profile = get_profile(profile)
     configs = maker(override(profile, **overrides))
     if not configs:
-        raise ConfigError(f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} leaves none")
+        raise ConfigError(
+            f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} leaves none"
+        )
     return configs
 
 
-# --- data sets in outline, and the reach of results -------------------------------------------------------------------
+# --- data sets in outline, and the reach of results -----------------------------------------------
 
 
 class Outline(NamedTuple):
-    """What plans and captions need of a data set: classes, training images in the smallest class, height and
-    width, test images in the smallest and the largest class (None where only results are known, not the images)."""
+    """What plans and captions need of a data set: classes, training images in the smallest class,
+    height and width, test images in the smallest and the largest class (None where only results are
+    known, not the images)."""
 
     classes: int
     per_class: int
@@ -429,13 +469,18 @@ ORIGINALS = {
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
-TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+TITLES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+}
 
 
 @functools.cache
 def outline(dataset: str) -> Outline:
-    """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does it), unless reference
-    results were made from it."""
+    """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does
+    it), unless reference results were made from it."""
     if dataset in ORIGINALS:
         return ORIGINALS[dataset]
     try:
@@ -445,9 +490,13 @@ def outline(dataset: str) -> Outline:
         if known is None:
             raise
         test = known.get("test")  # older results lack it
-        return Outline(known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test))
+        return Outline(
+            known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test)
+        )
     test_counts = (int(test.counts.min()), int(test.counts.max()))
-    return Outline(len(train.class_names), int(train.counts.min()), tuple(train.images.shape[2:]), test_counts)
+    return Outline(
+        len(train.class_names), int(train.counts.min()), tuple(train.images.shape[2:]), test_counts
+    )
 
 
 def class_counts(cfg: DataConfig) -> torch.Tensor:
@@ -462,7 +511,8 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
 
 
 def scale_of(configs: Sequence[StoredConfig]) -> str:
-    """How far verdicts on these runs reach, one of `nclib.compare.SCALES`: the least of all the runs.
+    """How far verdicts on these runs reach, one of `nclib.compare.SCALES`: the least of all the
+    runs.
 
     Parameters
     ----------
@@ -483,7 +533,9 @@ def scale_of(configs: Sequence[StoredConfig]) -> str:
 
 
 def _scale(config: RunConfig) -> str:
-    complete = config.data.n_max is None or config.data.n_max >= outline(config.data.dataset).per_class
+    complete = (
+        config.data.n_max is None or config.data.n_max >= outline(config.data.dataset).per_class
+    )
     if not complete or _original(config.data.dataset) not in ("cifar10", "cifar100"):
         return "toy"
     itself = config.data.dataset in ORIGINALS
@@ -492,7 +544,8 @@ def _scale(config: RunConfig) -> str:
 
 
 def images_of(config: StoredConfig) -> str:
-    """The training images of a run in words: "CIFAR-10, 250 images a class"; "" for a run without any."""
+    """The training images of a run in words: "CIFAR-10, 250 images a class"; "" for a run without
+    any."""
     images = getattr(config, "data", None)
     if images is None:
         return ""
@@ -506,7 +559,8 @@ def images_of(config: StoredConfig) -> str:
 
 
 def _original(dataset: str) -> str | None:
-    """Which of `ORIGINALS` these images are: known by classes, numbers and size, since a folder may have any name."""
+    """Which of `ORIGINALS` these images are: known by classes, numbers and size, since a folder may
+    have any name."""
     for name, known in ORIGINALS.items():
         if known[:3] == outline(dataset)[:3]:
             return name

@@ -1,7 +1,8 @@
-"""What a number depends on besides its configuration: code, versions, machine, threads, time and memory.
+"""What a number depends on besides its configuration: code, versions, machine, threads, time and
+memory.
 
-Records are meant to be published with the results, so they hold no host name, user name or absolute path.
-Importing this module is cheap: torch is loaded by the first measurement, not before.
+Records are meant to be published with the results, so they hold no host name, user name or absolute
+path. Importing this module is cheap: torch is loaded by the first measurement, not before.
 """
 
 import contextlib
@@ -21,7 +22,16 @@ import nclib
 from nclib.paths import sha256
 
 _FOLDER = Path(__file__).resolve().parent
-_DISTRIBUTIONS = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "pydantic")
+_DISTRIBUTIONS = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "matplotlib",
+    "pydantic",
+)
 
 
 class ProvenanceWarning(UserWarning):
@@ -62,7 +72,9 @@ class Cost:
         }
 
 
-def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost | None = None) -> dict[str, Any]:
+def capture(
+    device: Any = None, seeds: Sequence[int] | None = None, cost: Cost | None = None
+) -> dict[str, Any]:
     """A JSON-ready record of the circumstances of a result.
 
     Parameters
@@ -73,8 +85,10 @@ def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost |
 
     Returns
     -------
-    time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform, cpu, bfloat16 (the
-    processor's unit for it, see `bfloat16_unit`), cores (usable by this process), threads (torch's), device,
+    time_utc, commit and dirty (None outside git), versions (of what is installed), python,
+    platform, cpu, bfloat16 (the
+    processor's unit for it, see `bfloat16_unit`), cores (usable by this process), threads
+    (torch's), device,
     deterministic, seeds, cost.
     """
     import torch
@@ -92,7 +106,8 @@ def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost |
         "bfloat16": bfloat16_unit(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "device": {"type": kind} | ({"name": torch.cuda.get_device_name(device)} if kind == "cuda" else {}),
+        "device": {"type": kind}
+        | ({"name": torch.cuda.get_device_name(device)} if kind == "cuda" else {}),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "seeds": None if seeds is None else list(map(int, seeds)),
         "cost": None if cost is None else cost.as_dict(),
@@ -100,19 +115,21 @@ def capture(device: Any = None, seeds: Sequence[int] | None = None, cost: Cost |
 
 
 def sessions(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The records of all that trained a run: the sessions before it was continued from a checkpoint, then the last one,
-    whose record this is. Runs of before 22 November 2026 kept no earlier ones."""
+    """The records of all that trained a run: the sessions before it was continued from a
+    checkpoint, then the last one, whose record this is. Runs of before 22 November 2026 kept no
+    earlier ones."""
     return [*record.get("facts", {}).get("earlier_sessions", []), record]
 
 
 def processor_seconds(record: Mapping[str, Any]) -> float:
-    """What training a run took in all its `sessions`; what was lost between a checkpoint and an interruption is not
-    known."""
+    """What training a run took in all its `sessions`; what was lost between a checkpoint and an
+    interruption is not known."""
     return sum(session["cost"]["cpu_seconds"] for session in sessions(record))
 
 
 def versions() -> dict[str, str]:
-    """Versions of nclib and of what its numbers depend on, as installed; absent packages are left out."""
+    """Versions of nclib and of what its numbers depend on, as installed; absent packages are left
+    out."""
     installed = {"nclib": nclib.__version__}  # a distribution of that name is another project
     for name in _DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -131,10 +148,12 @@ def folder(package: str) -> Path:
 
 
 def git_state() -> tuple[str | None, bool | None]:
-    """Commit of the code that is running, and whether the tree differs from it; (None, None) outside git.
+    """Commit of the code that is running, and whether the tree differs from it; (None, None)
+    outside git.
 
-    Untracked files count as a difference, ignored ones do not. A copy of nclib that git does not track, such
-    as one installed into another project's environment, has no commit: that project's would be a false one.
+    Untracked files count as a difference, ignored ones do not. A copy of nclib that git does not
+    track, such as one installed into another project's environment, has no commit: that project's
+    would be a false one.
 
     Warns
     -----
@@ -153,7 +172,9 @@ def git_state() -> tuple[str | None, bool | None]:
 def _git(*arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
     except subprocess.CalledProcessError as error:
         if "dubious ownership" in error.stderr:
             warnings.warn(
@@ -168,8 +189,9 @@ def _git(*arguments: str) -> str | None:
 
 
 def bfloat16_unit() -> str:
-    """What multiplies in bfloat16: "AMX", "AVX-512 BF16", "none" (training in it then takes many times as long as in
-    float32), or "unknown" where the kernel does not list the processor's features."""
+    """What multiplies in bfloat16: "AMX", "AVX-512 BF16", "none" (training in it then takes many
+    times as long as in float32), or "unknown" where the kernel does not list the processor's
+    features."""
     features = _fact("/proc/cpuinfo", "flags")
     if features is None:
         return "unknown"
@@ -180,9 +202,10 @@ def bfloat16_unit() -> str:
 
 
 def processor_kinds(record: Mapping[str, Any]) -> set[str]:
-    """The kinds of processor that trained a run, over all its `sessions`: name and bfloat16 unit, on which the bits of
-    a result depend. Records made before 24 November 2026 write null for a processor without such a unit; later ones,
-    until 28 November, do not name it, and their unit is unknown."""
+    """The kinds of processor that trained a run, over all its `sessions`: name and bfloat16 unit,
+    on which the bits of a result depend. Records made before 24 November 2026 write null for a
+    processor without such a unit; later ones, until 28 November, do not name it, and their unit is
+    unknown."""
     kinds = set()
     for session in sessions(record):
         unit = session.get("bfloat16", "unknown")

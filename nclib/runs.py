@@ -1,7 +1,8 @@
-"""Runs: train those that are not stored, here, in processes or on any executor, and return their results as one table.
+"""Runs: train those that are not stored, here, in processes or on any executor, and return their
+results as one table.
 
-`ensure_runs` is what notebooks call. It looks each configuration up by its id, has `train_run` make those that are
-missing, one process at a time for each of them, and returns one tidy frame of all.
+`ensure_runs` is what notebooks call. It looks each configuration up by its id, has `train_run` make
+those that are missing, one process at a time for each of them, and returns one tidy frame of all.
 """
 
 import concurrent.futures
@@ -26,7 +27,15 @@ import torch
 
 from nclib import models, provenance, training
 from nclib.compare import SETTING
-from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, one_of, run_id, source_file
+from nclib.config import (
+    ConfigError,
+    RunConfig,
+    StoredConfig,
+    TrainConfig,
+    one_of,
+    run_id,
+    source_file,
+)
 from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.paths import environment_restored
@@ -58,7 +67,8 @@ EpochLog = Callable[[int, Mapping[str, float]], None]
 
 
 class MissingRuns(RuntimeError):
-    """Runs that are neither stored nor among the reference results, when training is not allowed."""
+    """Runs that are neither stored nor among the reference results, when training is not
+    allowed."""
 
     exit_code = 1
 
@@ -71,10 +81,12 @@ class RunsFailed(RuntimeError):
     def __init__(self, failures: dict[str, str]) -> None:
         self.failures = failures
         listing = "\n".join(f"  {run}: {message}" for run, message in failures.items())
-        super().__init__(f"runs that failed: {len(failures)}. Type the same again to go on.\n{listing}")
+        super().__init__(
+            f"runs that failed: {len(failures)}. Type the same again to go on.\n{listing}"
+        )
 
 
-# --- many runs --------------------------------------------------------------------------------------------------------
+# --- many runs ------------------------------------------------------------------------------------
 
 
 def ensure_runs(
@@ -91,15 +103,17 @@ def ensure_runs(
     Parameters
     ----------
     configs : the runs, trained in this order; repetitions are trained once
-    executor : where to train: any `concurrent.futures.Executor` whose workers see the run store, such as
-        ``dask.distributed.Client(…).get_executor()``; left out: on this machine
-    train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results;
-        "finished" is the same here: `drawable` has left out the others
+    executor : where to train: any `concurrent.futures.Executor` whose workers see the run store,
+        such as ``dask.distributed.Client(…).get_executor()``; left out: on this machine
+    train : "missing" trains what the run store lacks; "never" takes what is stored or among the
+        reference results; "finished" is the same here: `drawable` has left out the others
     workers : how many processes of this machine train at once; 1: here, one run after the other
-    progress : called as ``progress(done, of, text)``, in runs, and in parts of them where they are trained here
+    progress : called as ``progress(done, of, text)``, in runs, and in parts of them where they are
+        trained here
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
-    log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such,
-        where it is trained here; the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}
+    log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for
+        TensorBoard and such, where it is trained here; the metrics are {"steps/loss": 2.3,
+        "test/accuracy_balanced": 0.4, …}
 
     Returns
     -------
@@ -126,19 +140,23 @@ def ensure_runs(
     one_of(train, TRAIN, "value of train")
     wanted = _by_id(configs)
     if train == "missing":
-        failures = train_missing(list(wanted.values()), executor, workers, progress, device, log=log)
+        failures = train_missing(
+            list(wanted.values()), executor, workers, progress, device, log=log
+        )
         if failures:
             raise RunsFailed(failures)
     else:
         missing = sorted(wanted.keys() - set(finished(wanted)))
         if missing:
             raise MissingRuns(
-                f"train={train!r} forbids training the {len(missing)} runs that are missing: {', '.join(missing)}. "
-                "train='missing' trains them here"
+                f"train={train!r} forbids training the {len(missing)} runs that are missing: "
+                f"{', '.join(missing)}. train='missing' trains them here"
             )
     frames = []
     for run, config in wanted.items():
-        frames.append(tidy(load_run(run)).assign(profile=config.profile, model=_columns(config)["model"]))
+        frames.append(
+            tidy(load_run(run)).assign(profile=config.profile, model=_columns(config)["model"])
+        )
     return stack(frames)
 
 
@@ -151,11 +169,13 @@ def train_missing(
     stored: Callable[[str], None] | None = None,
     log: RunLog | None = None,
 ) -> dict[str, str]:
-    """Train those of the runs that are not stored, in the order given; arguments as of `ensure_runs`.
+    """Train those of the runs that are not stored, in the order given; arguments as of
+    `ensure_runs`.
 
     Parameters
     ----------
-    stored : called with the id of each run once it is stored and sound, first for those that were there before
+    stored : called with the id of each run once it is stored and sound, first for those that were
+        there before
 
     Returns
     -------
@@ -197,7 +217,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each run: run_id, dataset, model, K_A, R, seed and state ("stored", "reference" or "missing").
+        A row for each run: run_id, dataset, model, K_A, R, seed and state ("stored", "reference" or
+        "missing").
 
     Examples
     --------
@@ -222,15 +243,17 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
 
 
 def check_runs(configs: Iterable[StoredConfig]) -> None:
-    """Refuse runs that would fail at their first step, with more images than there are, a network too narrow or a cell
-    of the user's own that does not fit.
+    """Refuse runs that would fail at their first step, with more images than there are, a network
+    too narrow or a cell of the user's own that does not fit.
 
     Raises
     ------
     ConfigError
         Saying which, and why.
     """
-    networks = {(config.data, config.model): config for config in configs if isinstance(config, RunConfig)}
+    networks = {
+        (config.data, config.model): config for config in configs if isinstance(config, RunConfig)
+    }
     images = None
     for config in sorted(networks.values(), key=lambda config: repr(config.data)):
         try:
@@ -250,18 +273,19 @@ def _by_id(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
     for config in configs:
         run = run_id(config)
         if run in by_id and labels(by_id[run]).get("model") != labels(config).get("model"):
-            raise ConfigError(f"{run} has two names; a name is not part of a run, so leave out the one or the other")
+            raise ConfigError(f"{run} has two names; a name is no part of a run, so leave out one")
         by_id[run] = config
     return by_id
 
 
 def _columns(config: StoredConfig) -> dict[str, Any]:
-    """`identity_columns` of a run as it is asked for: with the name that its model is given there."""
+    """`identity_columns` of a run as it is asked for: with the name that its model is given
+    there."""
     columns = identity_columns(config.canonical())
     return columns | {"model": labels(config).get("model", columns["model"])}
 
 
-# --- one run ----------------------------------------------------------------------------------------------------------
+# --- one run --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -293,8 +317,8 @@ def train_run(
 ) -> str:
     """Make sure that one run is stored, training or continuing it if it is not; returns its id.
 
-    Safe to call from any number of processes at once: they take turns, and all but the first find the run done. One
-    that is stored is left as it is, also in a store that may only be read.
+    Safe to call from any number of processes at once: they take turns, and all but the first find
+    the run done. One that is stored is left as it is, also in a store that may only be read.
 
     Parameters
     ----------
@@ -318,7 +342,11 @@ def _no_progress(*_: Any) -> None:
 
 
 def _make(
-    config: StoredConfig, store: RunStore, device: torch.device, progress: RunProgress, log: EpochLog | None
+    config: StoredConfig,
+    store: RunStore,
+    device: torch.device,
+    progress: RunProgress,
+    log: EpochLog | None,
 ) -> None:
     """Train one run, and first the one that it needs, and store it."""
     base = None
@@ -360,16 +388,19 @@ def _make(
     store.save(config, result, record, code)
     last_epoch = f"epoch {train.epochs}:" if isinstance(train, TrainConfig) else "no epoch"
     for warning in caught:
-        # All are kept with the run. Shown are lost work, a missing commit, and a last epoch that went wrong.
-        shown = issubclass(warning.category, (DamageWarning, ForwardNotConverged, provenance.ProvenanceWarning))
+        # All are kept with the run. Shown are lost work, no commit, and a last epoch gone wrong.
+        shown = issubclass(
+            warning.category, (DamageWarning, ForwardNotConverged, provenance.ProvenanceWarning)
+        )
         if shown or str(warning.message).startswith(last_epoch):
             warn(warning.message)
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread a run, or as many as NCLIB_THREADS sets, whatever the session around it uses: the number of threads
-    changes the last bits of a result, and more runs at once use a machine better than more threads."""
+    """One thread a run, or as many as NCLIB_THREADS sets, whatever the session around it uses: the
+    number of threads changes the last bits of a result, and more runs at once use a machine better
+    than more threads."""
     with training.ONE_AT_A_TIME:  # of other threads of a worker, too
         before = torch.get_num_threads()
         torch.set_num_threads(threads())
@@ -383,7 +414,9 @@ def threads() -> int:
     """Threads of each run: NCLIB_THREADS, else 1."""
     text = os.environ.get("NCLIB_THREADS") or "1"
     if not text.isdecimal() or text == "0":
-        raise ConfigError(f"NCLIB_THREADS={text!r} is not a number of threads; write NCLIB_THREADS=1")
+        raise ConfigError(
+            f"NCLIB_THREADS={text!r} is not a number of threads; write NCLIB_THREADS=1"
+        )
     return int(text)
 
 
@@ -394,27 +427,33 @@ def attempt(
     progress: RunProgress | None = None,
     log: EpochLog | None = None,
 ) -> str:
-    """Make sure that a run is stored; returns why it could not be, "" where it is there. This is what workers run.
+    """Make sure that a run is stored; returns why it could not be, "" where it is there. This is
+    what workers run.
 
     Parameters
     ----------
-    root : of the run store, which workers share with the client. The others are those of `train_run`
+    root : of the run store, which workers share with the client. The others are those of
+        `train_run`
     """
     try:
         if not Path(root).is_dir():
-            raise RuntimeError("a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share")
+            raise RuntimeError(
+                "a worker does not see the run store: "
+                "put NCLIB_RESULTS on a disk that workers share"
+            )
         train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-# --- where runs are trained -------------------------------------------------------------------------------------------
+# --- where runs are trained -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Lost:
-    """Runs that a broken executor did not finish: those that it was working on, and those not yet handed to it."""
+    """Runs that a broken executor did not finish: those that it was working on, and those not yet
+    handed to it."""
 
     under_way: list[str]
     waiting: list[str]
@@ -462,7 +501,8 @@ class _Grid:
         at_once: float = math.inf,
         devices: Iterator[str | None] | None = None,
     ) -> _Lost:
-        """Train these runs on an executor, until all are over or it breaks because a process of it died."""
+        """Train these runs on an executor, until all are over or it breaks because a process of it
+        died."""
         waiting = list(runs)
         running: dict[concurrent.futures.Future, str] = {}
         lost: list[str] = []
@@ -471,7 +511,9 @@ class _Grid:
                 run = waiting.pop(0)
                 device = next(devices) if devices else self.device
                 try:
-                    future = executor.submit(attempt, self.configs[run], str(self.store.root), device)
+                    future = executor.submit(
+                        attempt, self.configs[run], str(self.store.root), device
+                    )
                     running[future] = run
                 except concurrent.futures.BrokenExecutor:
                     lost.append(run)
@@ -503,8 +545,8 @@ def _train_here(grid: _Grid, log: RunLog | None) -> None:
 def _train_in_processes(grid: _Grid, workers: int) -> None:
     """In processes of this machine, which take its GPUs in turn.
 
-    A process that dies breaks its pool, and with it all runs under way. Each of them goes on from its checkpoint alone,
-    so that the one at fault is known; then the others go on.
+    A process that dies breaks its pool, and with it all runs under way. Each of them goes on from
+    its checkpoint alone, so that the one at fault is known; then the others go on.
     """
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     devices = itertools.cycle(gpus if gpus and grid.device is None else [grid.device])
@@ -516,26 +558,30 @@ def _train_in_processes(grid: _Grid, workers: int) -> None:
             with process_pool(1) as pool:
                 again = grid.train_on(pool, [run], 1, devices)
             if again.under_way:
-                grid.end(run, "its process died twice, often for want of memory; go on with fewer workers")
+                grid.end(
+                    run,
+                    "its process died twice, often for want of memory; go on with fewer workers",
+                )
         waiting = lost.waiting
 
 
 @contextlib.contextmanager
 def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """Worker processes of this machine, which end with this one, however it ends, and with the block: nobody wants
-    anything of them that is not stored. No port is opened.
+    """Worker processes of this machine, which end with this one, however it ends, and with the
+    block: nobody wants anything of them that is not stored. No port is opened.
 
     Raises
     ------
     ConfigError
-        Where no process can start: each runs the script anew, so the script is a file, and what trains stands under a
-        guard.
+        Where no process can start: each runs the script anew, so the script is a file, and what
+        trains stands under a guard.
     """
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is not None and not Path(script).exists():
         raise ConfigError(
-            "training in processes needs a script that is a file, since each process reads it again, and this one "
-            "came from standard input: save it as train.py and type python train.py, or leave out workers"
+            "training in processes needs a script that is a file, since each process reads it again, "
+            "and this one came from standard input: save it as train.py and type python train.py, "
+            "or leave out workers"
         )
     context = multiprocessing.get_context("spawn")
     environment = worker_environment()
@@ -546,19 +592,21 @@ def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecuto
         try:
             yield pool
         finally:
-            for process in list((pool._processes or {}).values()):  # from Python 3.14 on: kill_workers
+            for process in list(
+                (pool._processes or {}).values()
+            ):  # from Python 3.14 on: kill_workers
                 process.kill()
             pool.shutdown(cancel_futures=True)
         if pool._broken and not started.is_set():
             raise ConfigError(
-                'no process could start, each of which runs the script first: write if __name__ == "__main__": above '
-                "what trains, and indent that"
+                "no process could start, each of which runs the script first: "
+                'write if __name__ == "__main__": above what trains, and indent that'
             )
 
 
 def worker_environment() -> dict[str, str]:
-    """What is read when a process loads the C library and torch: one thread, deterministic cuBLAS, and memory that
-    glibc keeps instead of fetching it anew in each step, page by page."""
+    """What is read when a process loads the C library and torch: one thread, deterministic cuBLAS,
+    and memory that glibc keeps instead of fetching it anew in each step, page by page."""
     return {
         "OMP_NUM_THREADS": str(threads()),
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -574,15 +622,16 @@ def default_workers(runs: int) -> int:
 
 
 def _begin_worker(started: Any) -> None:
-    """Begin a worker and say so: it ends with the process that started it, which is also the one that answers Ctrl-C,
-    sent to all by a terminal."""
+    """Begin a worker and say so: it ends with the process that started it, which is also the one
+    that answers Ctrl-C, sent to all by a terminal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     follow_parent()
     started.set()
 
 
 def follow_parent() -> None:
-    """Have this process end with the one that started it, even where that one is killed and can signal nothing.
+    """Have this process end with the one that started it, even where that one is killed and can
+    signal nothing.
 
     To be called once; returns at once and watches from a daemon thread.
     """
@@ -601,7 +650,7 @@ def _end_with_parent(started_by: int) -> None:
     os._exit(1)  # what was written aside is not taken for done
 
 
-# --- a part of the runs -----------------------------------------------------------------------------------------------
+# --- a part of the runs ---------------------------------------------------------------------------
 
 
 def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[StoredConfig]:
@@ -610,8 +659,9 @@ def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[S
     Parameters
     ----------
     configs : all runs of the notebook
-    train : of the notebook. "finished" leaves out a run that is neither stored nor tracked, and with it the runs on
-        the same data, training and seed, because differences are paired by seed. Any other value leaves out nothing
+    train : of the notebook. "finished" leaves out a run that is neither stored nor tracked, and
+        with it the runs on the same data, training and seed, because differences are paired by
+        seed. Any other value leaves out nothing
 
     Returns
     -------
@@ -633,14 +683,20 @@ def drawable(configs: Sequence[StoredConfig], train: str = "finished") -> list[S
         return list(configs)
     kept = finished_pairs(configs)
     if not kept:
-        raise MissingRuns(f"none of {len(configs)} runs is finished with its partner; train='missing' trains them")
+        raise MissingRuns(
+            f"none of {len(configs)} runs is finished with its partner; train='missing' trains them"
+        )
     if len(kept) < len(configs):
-        print(f"{len(kept)} of {len(configs)} runs are plotted. The others are unfinished or lack their partner.")
+        print(
+            f"{len(kept)} of {len(configs)} runs are plotted. "
+            "The others are unfinished or lack their partner."
+        )
     return kept
 
 
 def finished_pairs(configs: Sequence[StoredConfig]) -> list[StoredConfig]:
-    """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
+    """Those of these runs that are stored or tracked together with the runs on the same data,
+    training and seed."""
     there = set(finished(map(run_id, configs)))
     unfinished = {_partners(config) for config in configs if run_id(config) not in there}
     return [config for config in configs if _partners(config) not in unfinished]
@@ -653,7 +709,9 @@ def _partners(config: StoredConfig) -> Any:
     return run_id(config)
 
 
-def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig], pair: tuple[str, str] = PAIR) -> pd.DataFrame:
+def whole(
+    rows: pd.DataFrame, planned: Sequence[StoredConfig], pair: tuple[str, str] = PAIR
+) -> pd.DataFrame:
     """The rows of the settings that have every seed that is planned for them, of both networks.
 
     Parameters
@@ -684,7 +742,8 @@ def of_settings(number: int, planned: int) -> str:
 
 
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:
-    """The settings of these runs and the number of their seeds: dataset, K_A (missing in balanced ones), R, seed."""
+    """The settings of these runs and the number of their seeds: dataset, K_A (missing in balanced
+    ones), R, seed."""
     return _seeds(pd.DataFrame([identity_columns(config.canonical()) for config in configs]))
 
 
@@ -692,12 +751,16 @@ def _seeds(rows: pd.DataFrame, pair: tuple[str, ...] = ()) -> pd.DataFrame:
     """Number of seeds of each setting, that all of these networks have."""
     rows = rows.astype({"K_A": "Float64", "R": "Float64"})
     if pair:
-        kinds = rows[rows["model"].isin(pair)].groupby([*SETTING, "seed"], dropna=False)["model"].nunique()
+        kinds = (
+            rows[rows["model"].isin(pair)]
+            .groupby([*SETTING, "seed"], dropna=False)["model"]
+            .nunique()
+        )
         rows = kinds[kinds == len(pair)].reset_index()
     return rows.groupby(SETTING, dropna=False, as_index=False)["seed"].nunique()
 
 
-# --- records of runs --------------------------------------------------------------------------------------------------
+# --- records of runs ------------------------------------------------------------------------------
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
@@ -710,9 +773,9 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One fact a row with every value that occurs: commit, whether the tree was changed, versions, device, threads,
-        determinism, how many runs went on from a checkpoint (then of all their sessions), and the processor seconds of
-        all runs together.
+        One fact a row with every value that occurs: commit, whether the tree was changed, versions,
+        device, threads, determinism, how many runs went on from a checkpoint (then of all their
+        sessions), and the processor seconds of all runs together.
 
     Examples
     --------
@@ -731,18 +794,32 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
         sessions += provenance.sessions(record)
         seeds.update(map(str, record.get("seeds") or ()))
     table = pd.json_normalize(sessions)
-    kept = ["commit", "dirty", "python", "platform", "cpu", "threads", "deterministic", "device.type", "device.name"]
+    kept = [
+        "commit",
+        "dirty",
+        "python",
+        "platform",
+        "cpu",
+        "threads",
+        "deterministic",
+        "device.type",
+        "device.name",
+    ]
     facts: dict[str, Any] = {"runs": len(records)}
     for name in table:
         if name in kept or name.startswith("versions."):
             facts[name.split(".")[-1]] = ", ".join(sorted(set(table[name].dropna().astype(str))))
     facts["seeds"] = ", ".join(sorted(seeds))
-    facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)
+    facts["continued from a checkpoint"] = sum(
+        bool(record["facts"].get("continued_from")) for record in records
+    )
     facts["processor seconds"] = round(sum(map(provenance.processor_seconds, records)))
     return pd.Series(facts, dtype=object).to_frame("value")
 
 
-def export_reference(configs: Sequence[StoredConfig], collection: str, finished: bool = False) -> list[str]:
+def export_reference(
+    configs: Sequence[StoredConfig], collection: str, finished: bool = False
+) -> list[str]:
     """Copy small extracts of these stored runs to the reference results; returns their ids.
 
     Parameters
@@ -758,9 +835,13 @@ def export_reference(configs: Sequence[StoredConfig], collection: str, finished:
     store = default_store()
     there = {run: config for run, config in wanted.items() if store.has(run)}
     if len(there) < len(wanted) and not finished:
-        raise MissingRuns(f"not trained yet: {', '.join(wanted.keys() - there)}; --finished leaves them out")
+        raise MissingRuns(
+            f"not trained yet: {', '.join(wanted.keys() - there)}; --finished leaves them out"
+        )
     if there:
-        names = sorted({config.data.dataset for config in there.values() if hasattr(config, "data")})
+        names = sorted(
+            {config.data.dataset for config in there.values() if hasattr(config, "data")}
+        )
         datasets = {name: outline(name)._asdict() for name in names}
         reference_store().add(collection, map(store.open, there), datasets)
     return list(there)

@@ -1,12 +1,13 @@
 """Finished runs on disk: a folder a run, complete or absent; and the tracked reference results.
 
-    <root>/<run id>/            config.json  history.csv  …  arrays.npz  weights.pt  provenance.json  DONE
-    <root>/<run id>.partial/    checkpoint of a run under way
-    <root>/set-aside/           what failed its checksum, kept for a look and never read
+    <root>/<run id>/          config.json history.csv … arrays.npz weights.pt provenance.json DONE
+    <root>/<run id>.partial/  checkpoint of a run under way
+    <root>/set-aside/         what failed its checksum, kept for a look and never read
 
-A run is written aside and renamed into place. DONE lists the SHA-256 of every file, which is compared when that file is
-read; the configuration must be the one that the run's name stands for. Nothing that lies in a store is executed: arrays
-are read without pickles, weights with ``weights_only``.
+A run is written aside and renamed into place. DONE lists the SHA-256 of every file, which is
+compared when that file is read; the configuration must be the one that the run's name stands for.
+Nothing that lies in a store is executed: arrays are read without pickles, weights with
+``weights_only``.
 """
 
 import contextlib
@@ -28,7 +29,15 @@ import pandas as pd
 import torch
 
 from nclib import paths
-from nclib.config import SCHEMA_VERSION, ConfigError, RunConfig, StoredConfig, digest, run_id, setting
+from nclib.config import (
+    SCHEMA_VERSION,
+    ConfigError,
+    RunConfig,
+    StoredConfig,
+    digest,
+    run_id,
+    setting,
+)
 from nclib.imbalance import sample_rows
 from nclib.paths import csv_bytes, json_bytes, sha256, write_atomic
 from nclib.system.warning import warn
@@ -43,23 +52,34 @@ FRAME_COLUMNS = [*_OF_RUN, "split", "epoch", "metric", "value"]
 
 
 # from pandas 3.1 on, every number is read exactly and the option is deprecated
-_EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+_EXACT = (
+    {}
+    if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
+    else {"float_precision": "round_trip"}
+)
 
 
-if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
-    raise ImportError(f"stored runs need torch 2.10 or newer, and this is {torch.__version__}; install it")
+if torch.__version__ < (
+    2,
+    10,
+):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
+    raise ImportError(
+        f"stored runs need torch 2.10 or newer, and this is {torch.__version__}; install it"
+    )
 
 
 class CorruptRun(RuntimeError):
-    """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
+    """A stored run or checkpoint whose content is not what was written; the message names it and
+    what is wrong."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays, weights and provenance are
-    read and checked when they are first asked for; a damaged one raises `CorruptRun` then.
+    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays, weights
+    and provenance are read and checked when they are first asked for; a damaged one raises
+    `CorruptRun` then.
 
     Parameters
     ----------
@@ -75,7 +95,11 @@ class StoredRun:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        return {name.removesuffix(".csv"): self.read(name) for name in self.names if name.endswith(".csv")}
+        return {
+            name.removesuffix(".csv"): self.read(name)
+            for name in self.names
+            if name.endswith(".csv")
+        }
 
     @property
     def history(self) -> pd.DataFrame:
@@ -92,38 +116,43 @@ class StoredRun:
     @property
     def weights(self) -> dict[str, torch.Tensor]:
         if "weights.pt" not in self.names:
-            raise CorruptRun(f"run {self.run_id} has no weights here; nclib.ensure_runs([config]) trains it")
+            raise CorruptRun(
+                f"run {self.run_id} has no weights here; nclib.ensure_runs([config]) trains it"
+            )
         return self.read("weights.pt")
 
     def network(self, code: str | None = None) -> "Classifier":
-        """The trained network of a classifier, on the CPU and in evaluation mode. Of a run in bfloat16 it computes in
-        float32, the precision of its parameters.
+        """The trained network of a classifier, on the CPU and in evaluation mode. Of a run in
+        bfloat16 it computes in float32, the precision of its parameters.
 
         Parameters
         ----------
-        code : of a run with a cell of your own its import path, such as "my_cells:MyCell". A stored run imports no
-            code unless you name it
+        code : of a run with a cell of your own its import path, such as "my_cells:MyCell". A stored
+            run imports no code unless you name it
 
         Returns
         -------
         Classifier
-            Called with images (B, C, H, W), it returns logits, features and, of a DEQ, its solution. Images on the
-            scale 0 … 1 minus ``mean``, over ``std``, of ``nclib.data.make_split(config.data, config.seed)``.
+            Called with images (B, C, H, W), it returns logits, features and, of a DEQ, its
+            solution. Images on the scale 0 … 1 minus ``mean``, over ``std``, of
+            ``nclib.data.make_split(config.data, config.seed)``.
 
         Raises
         ------
         ConfigError
-            Where the run is of another kind, or has a cell of your own that `code` does not name, or whose file has
-            changed since. The folder of the run has it as it was, as code.*.py.
+            Where the run is of another kind, or has a cell of your own that `code` does not name,
+            or whose file has changed since. The folder of the run has it as it was, as code.*.py.
         CorruptRun
-            Where the weights are damaged, or the run is one of the reference results, of which few have any.
+            Where the weights are damaged, or the run is one of the reference results, of which few
+            have any.
 
         Examples
         --------
         >>> import torch
         >>> import nclib as nc
         >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
-        >>> config = nc.RunConfig(data=data, model=nc.ModelConfig(width=2), train=nc.TrainConfig(epochs=1))
+        >>> model, train = nc.ModelConfig(width=2), nc.TrainConfig(epochs=1)
+        >>> config = nc.RunConfig(data=data, model=model, train=train)
         >>> frame = nc.ensure_runs([config])
         >>> nc.load_run(config).network()(torch.zeros(3, 1, 8, 8)).logits.shape
         torch.Size([3, 10])
@@ -132,11 +161,13 @@ class StoredRun:
 
         config = RunConfig(**self.config)
         if config.model.own_cell != code:
-            raise ConfigError(f"a stored run imports no code unless you name it: network({config.model.own_cell!r})")
+            raise ConfigError(
+                f"a stored run imports no code unless you name it: network({config.model.own_cell!r})"
+            )
         return training.trained(config, self.weights).eval()
 
 
-# --- what is in a file ----------------------------------------------------------------------------------------------
+# --- what is in a file ----------------------------------------------------------------------------
 
 
 def parse(name: str, content: bytes) -> Any:
@@ -156,7 +187,9 @@ def parse(name: str, content: bytes) -> Any:
         if name.endswith(".csv"):
             table = read_csv(io.BytesIO(content))
             if name == "history.csv":
-                table[HISTORY].astype({"epoch": float, "value": float})  # raises for a table that is not a history
+                table[HISTORY].astype(
+                    {"epoch": float, "value": float}
+                )  # raises for a table that is not a history
             return table
         return dict(json.loads(content))
     except MemoryError:
@@ -170,7 +203,7 @@ def read_csv(source: Any) -> pd.DataFrame:
     return pd.read_csv(source, **_EXACT)
 
 
-# --- the store ------------------------------------------------------------------------------------------------------
+# --- the store ------------------------------------------------------------------------------------
 
 CHECKPOINT_VERSION = 2
 """Raised whenever the first line of a checkpoint or what follows it changes."""
@@ -193,7 +226,11 @@ class RunStore:
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        return sorted(done.parent.name for done in self.root.glob("*/DONE") if done.parent.suffix != ".writing")
+        return sorted(
+            done.parent.name
+            for done in self.root.glob("*/DONE")
+            if done.parent.suffix != ".writing"
+        )
 
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its files are checked when they are read."""
@@ -215,16 +252,22 @@ class RunStore:
     # --- writing ---
 
     def save(
-        self, config: StoredConfig, made: "Result", record: Mapping[str, Any], code: Mapping[str, bytes] | None = None
+        self,
+        config: StoredConfig,
+        made: "Result",
+        record: Mapping[str, Any],
+        code: Mapping[str, bytes] | None = None,
     ) -> str:
-        """Write a finished run with the record of its circumstances, and return its id. A kill or a full disk in the
-        middle leaves no run, only its checkpoint. `code` is the file of the user's own cell; it is kept and never
-        read."""
+        """Write a finished run with the record of its circumstances, and return its id. A kill or a
+        full disk in the middle leaves no run, only its checkpoint. `code` is the file of the user's
+        own cell; it is kept and never read."""
         run = run_id(config)
         arrays = io.BytesIO()
         np.savez(arrays, **made.arrays)
         contents = {f"{name}.csv": csv_bytes(frame) for name, frame in made.tables.items()}
-        contents["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
+        contents["config.json"] = json_bytes(
+            {"schema": SCHEMA_VERSION, "config": config.canonical()}
+        )
         contents["provenance.json"] = json_bytes({**labels(config), **record})
         contents["arrays.npz"] = arrays.getvalue()
         contents["weights.pt"] = _saved(made.weights)
@@ -260,7 +303,8 @@ class RunStore:
     # --- reading ---
 
     def open(self, run: str) -> StoredRun:
-        """A run, to read from: its options are checked now, each other file when it is first asked for.
+        """A run, to read from: its options are checked now, each other file when it is first asked
+        for.
 
         Raises
         ------
@@ -272,16 +316,19 @@ class RunStore:
         if not run.endswith(f"-{digest(written.get('config'))}"):
             raise CorruptRun(f"run {run}: config.json is damaged: it is that of another run")
         names = tuple(name for name in sums if not name.startswith(("config.", "code.")))
-        return StoredRun(run, written["config"], names, functools.cache(lambda name: self._read(run, name, sums)))
+        return StoredRun(
+            run, written["config"], names, functools.cache(lambda name: self._read(run, name, sums))
+        )
 
     def is_sound(self, run: str) -> bool:
-        """Whether the run is complete and every file what was written. A damaged one is set aside with a warning, and
-        is then absent."""
+        """Whether the run is complete and every file what was written. A damaged one is set aside
+        with a warning, and is then absent."""
         return self.find(run, whole=True) is not None
 
     def find(self, run: str, whole: bool = False) -> StoredRun | None:
-        """The run with its options, history and provenance checked; if `whole`, the checksums of all files. None where
-        it is absent, or these are damaged: it is then set aside with a warning."""
+        """The run with its options, history and provenance checked; if `whole`, the checksums of
+        all files. None where it is absent, or these are damaged: it is then set aside with a
+        warning."""
         if not self.has(run):
             return None
         try:
@@ -310,7 +357,7 @@ class RunStore:
         """The bytes of a file of a run, compared with its checksum."""
         try:
             content = (self.root / run / name).read_bytes()
-        # Not of other errors: a file that cannot be opened now, for want of rights or handles, is not damaged.
+        # Not of other errors: what cannot be opened now, for want of rights or handles, is sound.
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise _damaged(run, name, error.strerror) from None
         if sums is not None and sha256(content) != sums.get(name):
@@ -319,12 +366,14 @@ class RunStore:
 
 
 def _damaged(run: str, name: str, reason: str) -> CorruptRun:
-    return CorruptRun(f"run {run}: {name} is damaged: {reason} (nclib.ensure_runs([config]) trains it again)")
+    return CorruptRun(
+        f"run {run}: {name} is damaged: {reason} (nclib.ensure_runs([config]) trains it again)"
+    )
 
 
 class Checkpoint:
-    """The state of an unfinished run: one file, replaced whole. Its first line has the version, the run's id and the
-    SHA-256 of the rest."""
+    """The state of an unfinished run: one file, replaced whole. Its first line has the version, the
+    run's id and the SHA-256 of the rest."""
 
     def __init__(self, run: str, store: RunStore) -> None:
         self.run = run
@@ -339,7 +388,8 @@ class Checkpoint:
         return f"nclib checkpoint {CHECKPOINT_VERSION} {self.run} {sha256(content)}\n".encode()
 
     def load(self) -> dict[str, Any] | None:
-        """The state last saved. None where there is none, or none that can be trusted, which is set aside."""
+        """The state last saved. None where there is none, or none that can be trusted, which is set
+        aside."""
         if not self.path.exists():
             return None
         header, end, content = self.path.read_bytes().partition(b"\n")
@@ -348,7 +398,9 @@ class Checkpoint:
                 raise CorruptRun("it is damaged, or of another run or version")
             return parse(self.path.name, content)
         except CorruptRun as damage:
-            self.store.set_aside(self.path, f"checkpoint of {self.run}: {damage}; training starts again")
+            self.store.set_aside(
+                self.path, f"checkpoint of {self.run}: {damage}; training starts again"
+            )
             return None
 
 
@@ -359,8 +411,8 @@ def _saved(value: Mapping[str, Any]) -> bytes:
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:
-    """What a record holds of a run next to its identity: the profile that asked for it first, and the name of
-    its model where it has one."""
+    """What a record holds of a run next to its identity: the profile that asked for it first, and
+    the name of its model where it has one."""
     model = getattr(getattr(config, "model", None), "name", None)
     return {"profile": config.profile} | ({"model": model} if model else {})
 
@@ -370,7 +422,7 @@ def default_store() -> RunStore:
     return RunStore(paths.runs())
 
 
-# --- tidy tables ----------------------------------------------------------------------------------------------------
+# --- tidy tables ----------------------------------------------------------------------------------
 
 
 def dotted(config: Mapping[str, Any], key: str) -> Any:
@@ -382,9 +434,10 @@ def dotted(config: Mapping[str, Any], key: str) -> Any:
 
 
 def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
-    """dataset (without a folder's fingerprint), model, setting ("balanced", "KA3-R10"; never missing, so groupby
-    keeps all), K_A, R (1 for balanced) and seed of a plain configuration; None where a configuration has no such thing.
-    A configuration that builds on another run has those of its base."""
+    """dataset (without a folder's fingerprint), model, setting ("balanced", "KA3-R10"; never
+    missing, so groupby keeps all), K_A, R (1 for balanced) and seed of a plain configuration; None
+    where a configuration has no such thing. A configuration that builds on another run has those of
+    its base."""
     base = config.get("base", config)
     imbalance = dotted(base, "data.imbalance")
     num_majority = dotted(base, "data.num_majority")
@@ -402,9 +455,9 @@ def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def protocol(config: Mapping[str, Any]) -> str | None:
-    """How a run was made, apart from its setting and its seed: version and number of images, network, training, as
-    JSON. Runs that are compared must agree in it; in what tells two networks apart, those of one network
-    (`nclib.pairs`). None for other kinds."""
+    """How a run was made, apart from its setting and its seed: version and number of images,
+    network, training, as JSON. Runs that are compared must agree in it; in what tells two networks
+    apart, those of one network (`nclib.pairs`). None for other kinds."""
     config = config.get("base", config)
     if config.get("kind") != "classifier":
         return None
@@ -416,7 +469,15 @@ def protocol(config: Mapping[str, Any]) -> str | None:
     return json.dumps(options, separators=(",", ":"))
 
 
-_NOT_SHARED = ("imbalance", "num_majority", "ratio", "majority", "log_every", "jacobian_reg", "nc_on_test")
+_NOT_SHARED = (
+    "imbalance",
+    "num_majority",
+    "ratio",
+    "majority",
+    "log_every",
+    "jacobian_reg",
+    "nc_on_test",
+)
 """What belongs to the setting, to the evaluation or to one network alone."""
 
 
@@ -435,7 +496,7 @@ def stack(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=FRAME_COLUMNS)
 
 
-# --- reference results ---------------------------------------------------------------------------------------------
+# --- reference results ----------------------------------------------------------------------------
 
 _SMALL_ARRAYS = (
     "counts",
@@ -451,19 +512,22 @@ _SMALL_ARRAYS = (
 )
 """What a reference run keeps, of whatever kind it is."""
 _DRAWN_FEATURES = 400
-"""Training features that a reference run keeps if figures plot its seed, shared out among its classes."""
+"""Training features that a reference run keeps if figures plot its seed, shared out among its
+classes."""
 _DRAWN_SEEDS = (0, 30)
-"""Seeds whose features figures plot: the first of every profile, and the first of protocol 3 on CIFAR-100."""
+"""Seeds whose features figures plot: the first of every profile, and the first of protocol 3 on
+CIFAR-100."""
 
 
 class ReferenceStore:
-    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv.xz,
-    datasets.json and arrays/<run>.npz.
+    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json,
+    history.csv.xz, datasets.json and arrays/<run>.npz.
 
-    Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
-    and provenance, class means and classifier in single precision, of seed 0, which figures plot, a few features a
-    class in half precision. One pair (K_A = 5, R = 100) has its weights, in half precision, in weights/<run>.npz. Of a
-    run that is in several collections, that of the first is read.
+    Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last
+    bit, its configuration and provenance, class means and classifier in single precision, of seed
+    0, which figures plot, a few features a class in half precision. One pair (K_A = 5, R = 100) has
+    its weights, in half precision, in weights/<run>.npz. Of a run that is in several collections,
+    that of the first is read.
     """
 
     def __init__(self, root: Path | str) -> None:
@@ -471,7 +535,9 @@ class ReferenceStore:
 
     def _index(self) -> dict[str, Path]:
         """The collection in which each run lies."""
-        folders = sorted((listing.parent for listing in self.root.glob("*/runs.json")), reverse=True)
+        folders = sorted(
+            (listing.parent for listing in self.root.glob("*/runs.json")), reverse=True
+        )
         return {run: folder for folder in folders for run in _runs(folder)}
 
     def ids(self) -> list[str]:
@@ -481,8 +547,8 @@ class ReferenceStore:
         return run in self._index()
 
     def open(self, run: str) -> StoredRun:
-        """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
-        there, or has not the options that its name stands for."""
+        """One reference run, its history and arrays read when they are asked for; raises
+        `CorruptRun` when it is not there, or has not the options that its name stands for."""
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
@@ -498,7 +564,9 @@ class ReferenceStore:
                 return parse(name, (folder / "arrays" / f"{run}.npz").read_bytes())
             if name == "weights.pt":
                 half = parse(weights.name, weights.read_bytes())
-                return {key: torch.from_numpy(value.astype(np.float32)) for key, value in half.items()}
+                return {
+                    key: torch.from_numpy(value.astype(np.float32)) for key, value in half.items()
+                }
             return _by_run(folder).get_group(run).reset_index(drop=True)[HISTORY]
 
         @functools.cache
@@ -506,7 +574,9 @@ class ReferenceStore:
             try:
                 return content(name)
             except Exception as error:  # NumPy and pandas raise anything
-                raise CorruptRun(f"reference run {run}, {folder.name}: {type(error).__name__}: {error}") from None
+                raise CorruptRun(
+                    f"reference run {run}, {folder.name}: {type(error).__name__}: {error}"
+                ) from None
 
         names = ["history.csv", "arrays.npz", "provenance.json"]
         if weights.exists():
@@ -518,15 +588,18 @@ class ReferenceStore:
         return stack(tidy(self.open(run)) for run in ids)
 
     def datasets(self) -> dict[str, Any]:
-        """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
+        """What is known of the data sets of these runs, by name, so that they can be read where the
+        images are not."""
         known: dict[str, Any] = {}
         for listing in sorted(self.root.glob("*/datasets.json")):
             known |= json.loads(listing.read_bytes())
         return known
 
-    def add(self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None) -> Path:
-        """Add runs, and what is known of their data sets, to a collection, replacing those of the same id; return its
-        folder."""
+    def add(
+        self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Add runs, and what is known of their data sets, to a collection, replacing those of the
+        same id; return its folder."""
         folder = self.root / collection
         listing = folder / "runs.json"
         table = folder / "history.csv.xz"
@@ -571,11 +644,18 @@ def _extract(run: StoredRun) -> dict[str, np.ndarray]:
     """The part of a run's arrays that a reference keeps."""
     arrays = run.arrays
     kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays} | _missed(run)
-    kept |= {name: kept[name].astype(np.float32) for name in ("class_means", "classifier") if name in kept}
+    kept |= {
+        name: kept[name].astype(np.float32)
+        for name in ("class_means", "classifier")
+        if name in kept
+    }
     if run.config.get("seed") in _DRAWN_SEEDS and "train_features" in arrays:
         labels = arrays["train_labels"]
         rows = sample_rows(labels, max(2, _DRAWN_FEATURES // len(np.unique(labels))))
-        kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
+        kept |= {
+            "train_features": arrays["train_features"][rows].astype(np.float16),
+            "train_labels": labels[rows],
+        }
     return kept
 
 
@@ -586,7 +666,11 @@ def _missed(run: StoredRun) -> dict[str, np.ndarray]:
     rows = run.tables["classes"]
     rows = rows[(rows["split"] == "train") & (rows["metric"] == "accuracy")]
     last = rows[rows["epoch"] == rows["epoch"].max()].sort_values("class")
-    return {"missed": np.rint((1 - last["value"].to_numpy()) * run.arrays["counts"][last["class"]]).astype(np.int64)}
+    return {
+        "missed": np.rint(
+            (1 - last["value"].to_numpy()) * run.arrays["counts"][last["class"]]
+        ).astype(np.int64)
+    }
 
 
 def reference_store() -> ReferenceStore:
@@ -606,8 +690,8 @@ def finished(runs: Iterable[str]) -> list[str]:
 def load_run(config: StoredConfig | str) -> StoredRun:
     """A finished run from the run store or, where it is not there, from the reference results.
 
-    Its tables, arrays and provenance are read and checked when they are first asked for. Arrays of a reference run are
-    an extract: features of some samples, in half precision.
+    Its tables, arrays and provenance are read and checked when they are first asked for. Arrays of
+    a reference run are an extract: features of some samples, in half precision.
 
     Parameters
     ----------
@@ -636,4 +720,6 @@ def load_run(config: StoredConfig | str) -> StoredRun:
     for source in (default_store(), reference_store()):
         if source.has(run):
             return source.open(run)
-    raise CorruptRun(f"run {run} is neither stored nor tracked; nclib.ensure_runs([config]) trains it")
+    raise CorruptRun(
+        f"run {run} is neither stored nor tracked; nclib.ensure_runs([config]) trains it"
+    )

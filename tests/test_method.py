@@ -213,9 +213,10 @@ def test_the_tables_of_benchmarks_are_the_tracked_ones():
         for what, case, more in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([\d.].*) \|$", measured, re.MULTILINE)
     }
     rows = benchmarks()
-    assert {*zip(rows["what"], rows["case"], strict=True)} == {*shown}
-    for row in rows.itertuples():
-        cells = shown[row.what, row.case]
+    tracked = {(row.what, row.case): row for row in rows.itertuples()}
+    assert len(shown) > 20 and shown.keys() <= tracked.keys()
+    for key, cells in shown.items():
+        row = tracked[key]
         assert cells[0] == f"{row.ratio:.3g}"
         assert cells[1] == ("–" if row.low == row.high else f"{row.low:.3g} to {row.high:.3g}")
 
