@@ -45,30 +45,19 @@ class Diagnosis:
 
     def __str__(self) -> str:
         converged = f"{self.converged} of {self.rows} in {self.evaluations:.0f}"
+        starts = f"{self.starts_apart:.1e}"
+        radius = f"{self.spectral_radius:.2f}"
+        moved = f"{self.moved_by_input:.1e}"
+        error = f"{self.gradient_error:.1e}"
+        cost = f"{self.cost:.0f}"
         lines = [
             ("", "measured", "healthy"),
             ("rows that converge, evaluations", converged, f"all, in fewer than {self.max_steps}"),
-            (
-                "distance of answers from two starts",
-                f"{self.starts_apart:.1e}",
-                "below 0.01; else z* is not unique",
-            ),
-            (
-                "spectral radius at z*",
-                f"{self.spectral_radius:.2f}",
-                "below 1; else plain iteration leaves z*",
-            ),
-            (
-                "z* moves with x by",
-                f"{self.moved_by_input:.1e}",
-                "above 0.001; else the cell does not use x",
-            ),
-            (
-                "gradient, off plain steps by",
-                f"{self.gradient_error:.1e}",
-                "below 0.1, if the radius is below 1",
-            ),
-            ("a step / an evaluation, in time", f"{self.cost:.0f}", f"below {4 * self.max_steps}"),
+            ("distance of answers from two starts", starts, "below 0.01; else z* is not unique"),
+            ("spectral radius at z*", radius, "below 1; else plain iteration leaves z*"),
+            ("z* moves with x by", moved, "above 0.001; else the cell does not use x"),
+            ("gradient, off plain steps by", error, "below 0.1, where the radius is below 1"),
+            ("time of a step / an evaluation", cost, f"below {4 * self.max_steps}"),
         ]
         return "\n".join(f"{name:37}{measured:16}{healthy}" for name, measured, healthy in lines)
 
@@ -94,7 +83,8 @@ def diagnose(
            answers of all rows together, and the median of their evaluations.
         2. The distance of the answers from the layer's start and from a random one as large as z*.
         3. The spectral radius of ∂f/∂z at z*.
-        4. The change of z* when noise as large as x is added to x.
+        4. The change of z* when noise as large as x is added to x, or the rows of x change places
+           where it is not floating-point.
         5. The layer's gradient of a random loss for x and its parameters, against backpropagation
            through 100 plain steps from z*. An approximate rule is off by what it leaves out.
         6. The time of a forward and a backward pass, over that of one evaluation.
@@ -114,9 +104,8 @@ def diagnose(
     (4, True, True)
     """
     if not isinstance(layer, DEQ):
-        raise TypeError(
-            f"layer is a {type(layer).__name__}; give the DEQ itself, such as network.deq"
-        )
+        kind = type(layer).__name__
+        raise TypeError(f"layer is a {kind}; give the DEQ itself, such as network.deq")
     state = (layer.on_failure, layer.last_solution, layer.last_backward)
     layer.on_failure = "ignore"
     try:
@@ -136,8 +125,7 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
     start = layer.start(x) if z0 is None else z0.detach()
 
     def solved(start: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """z*, and which rows converged, by one evaluation of all rows together; rounding may differ
-        there."""
+        """z*, and which rows converged. All rows are evaluated together, with other rounding."""
         z, _ = layer._solve(x, start, args, None, None)
         return z, relative_residual(z, layer.cell(z, x, *args)) <= 2 * tol
 
@@ -146,8 +134,9 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
         evaluations = float(layer.last_solution.steps.double().median())
         from_random, also = solved(_noise_like(z, random), x)
         starts_apart = _change(z, from_random)[converged & also]
-        with_noise, also = solved(start, x + _noise_like(x, random))
-        moved = _change(z, with_noise)[converged & also]
+        other_x = x + _noise_like(x, random) if x.is_floating_point() else x.roll(1, 0)
+        with_other_x, also = solved(start, other_x)
+        moved = _change(z, with_other_x)[converged & also]
 
     step = _seconds(lambda: _gradient(layer, x, start, args, torch.ones_like(z), None), x)
     evaluation = _seconds(lambda: layer.cell(z, x, *args), x)
@@ -159,9 +148,8 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
         z = z[few]
         x = x[few]
         args = [tensor[few] for tensor in args]
-        radius = float(
-            spectral_radius(lambda z: layer.cell(z, x, *args), z, generator=random).max()
-        )
+        radii = spectral_radius(lambda z: layer.cell(z, x, *args), z, generator=random)
+        radius = float(radii.max())
         along = torch.randn(z.shape, generator=random, dtype=z.dtype, device=z.device)
         gradient = _gradient(layer, x, z, args, along, None)
         plain = _gradient(layer, x, z, args, along, Unrolled(PLAIN_STEPS))
@@ -181,9 +169,7 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
 
 
 def _noise_like(t: Tensor, random: torch.Generator) -> Tensor:
-    """Normal, with rows as large as those of t; zero for integers, such as token numbers."""
-    if not t.is_floating_point():
-        return torch.zeros_like(t)
+    """Normal, with rows as large as those of t."""
     size = flat_rows(t).square().mean(1).sqrt().nan_to_num(1, 1)
     noise = torch.randn(t.shape, generator=random, dtype=t.dtype, device=t.device)
     return noise * size.view(-1, *(1,) * (t.dim() - 1))
