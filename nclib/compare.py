@@ -43,12 +43,19 @@ PHASE_METRICS = ("accuracy_train_prior", "accuracy_balanced")
 CLAIMS = ("lower", "higher", "equal")
 """What a paper can claim of one network against another; a number claims its sign and its size."""
 VERDICTS = {
-    "supported": "significant, and on the side that the paper claims; at the paper's or reduced scale",
+    "supported": (
+        "significant, and on the side that the paper claims; at the paper's or reduced scale"
+    ),
     "contradicted": "significant, and on the other side; at the paper's or reduced scale",
-    "as claimed here": "significant, and on the side that the paper claims; at toy scale, so of this data only",
+    "as claimed here": (
+        "significant, and on the side that the paper claims; at toy scale, so of this data only"
+    ),
     "opposite here": "significant, and on the other side; at toy scale, so of this data only",
     "not significant": "the 95 % interval over seeds contains 0, which is not evidence of equality",
-    "equal": "the whole interval lies within 10 % of the value compared with, or every seed gives the same value",
+    "equal": (
+        "the whole interval lies within 10 % of the value compared with, "
+        "or every seed gives the same value"
+    ),
     "reported": "a value without a verdict; the remark gives the reason",
     "not run": "not available at this size; the remark gives the reason",
     "higher": "significantly higher, where no paper claims anything",
@@ -57,7 +64,10 @@ VERDICTS = {
 """The words of verdicts on experiments, and what each means."""
 SCALES = {
     "paper": "the paper's data, all of its images, its width (64) and its epochs (100 or more)",
-    "reduced": "every training image of the paper's classes; a narrower network, fewer epochs or a copy of the images",
+    "reduced": (
+        "every training image of the paper's classes; "
+        "a narrower network, fewer epochs or a copy of the images"
+    ),
     "toy": "other data, or a part of the paper's",
 }
 """How far a verdict reaches, the furthest first."""
@@ -495,13 +505,14 @@ def pairs(
     --------
     >>> import pandas as pd
     >>> import nclib as nc
-    >>> rows = [
-    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 3, "R": 10.0, "seed": seed,
-    ...      "split": "train", "epoch": 1, "metric": metric, "value": value}
-    ...     for model, low in (("deq", 0.8), ("explicit", 1.0)) for seed in range(3)
-    ...     for metric, value in (("nc1_trace_ratio", low + seed * low / 100), ("accuracy_balanced", 1.0),
-    ...                           ("accuracy_train_prior", 1.0))
-    ... ]
+    >>> rows = []
+    >>> for model, low in (("deq", 0.8), ("explicit", 1.0)):
+    ...     for seed in range(3):
+    ...         run = {"run_id": f"{model}-{seed}", "model": model, "seed": seed}
+    ...         run |= {"dataset": "digits", "K_A": 3, "R": 10.0, "split": "train", "epoch": 1}
+    ...         rows.append(run | {"metric": "nc1_trace_ratio", "value": low + seed * low / 100})
+    ...         rows.append(run | {"metric": "accuracy_balanced", "value": 1.0})
+    ...         rows.append(run | {"metric": "accuracy_train_prior", "value": 1.0})
     >>> both = nc.pairs(pd.DataFrame(rows), "nc1_trace_ratio")
     >>> print(both.interval, both.verdict("reduced", "lower").word)
     -0.20 ± 0.00 (3 seeds) supported
@@ -538,7 +549,8 @@ def _check_columns(frame: pd.DataFrame) -> None:
     missing = [name for name in COLUMNS if name not in frame]
     if missing:
         raise ValueError(
-            f"the frame has no column {', '.join(missing)}; see help(nclib.pairs) for those it needs"
+            f"the frame has no column {', '.join(missing)}; "
+            "see help(nclib.pairs) for those it needs"
         )
 
 
@@ -554,14 +566,15 @@ def _check_seeds(
             missing = [int(seed) for seed in seeds if seed not in count]
             if missing:
                 raise ValueError(
-                    f"{where}: {model} has no run of seed {', '.join(map(str, missing))} with {measured}; "
+                    f"{where}: {model} has no run of seed {', '.join(map(str, missing))} "
+                    f"with {measured}; "
                     "train it, or leave this seed or setting out of the frame"
                 )
             repeated = count[count > 1]
             if len(repeated):
                 raise ValueError(
-                    f"{where}: {model} has {repeated.iloc[0]} runs of seed {repeated.index[0]} with {measured}; "
-                    "select the rows of one of them"
+                    f"{where}: {model} has {repeated.iloc[0]} runs of seed {repeated.index[0]} "
+                    f"with {measured}; select the rows of one of them"
                 )
 
 
@@ -571,8 +584,9 @@ def _check_protocols(frame: pd.DataFrame, runs: pd.DataFrame) -> None:
         if group["epoch"].nunique() > 1:
             shortest = group.loc[group["epoch"].idxmin()]
             raise ValueError(
-                f"runs of {model} on {dataset} end at epochs {sorted(group['epoch'].unique().tolist())}: "
-                f"run {shortest['run_id']} is shorter than others; train it to the end, or leave it out"
+                f"runs of {model} on {dataset} end at epochs "
+                f"{sorted(group['epoch'].unique().tolist())}: run {shortest['run_id']} is shorter "
+                "than others; train it to the end, or leave it out"
             )
     if "protocol" not in frame:
         return
@@ -654,11 +668,9 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     --------
     >>> import pandas as pd
     >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": "test",
-    ...      "epoch": epoch, "metric": "loss", "value": value}
-    ...     for epoch, value in ((1, 0.5), (2, 0.25))
-    ... ])
+    >>> run = {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 3, "R": 10.0, "seed": 0}
+    >>> loss = {"split": "test", "metric": "loss", "epoch": [1, 2], "value": [0.5, 0.25]}
+    >>> frame = pd.DataFrame(run | loss)
     >>> nc.compare.by_run(frame, "loss", "test")["value"].tolist()
     [0.25]
     """
@@ -710,11 +722,10 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     --------
     >>> import pandas as pd
     >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": "train",
-    ...      "epoch": 1, "metric": metric, "value": value}
-    ...     for metric, value in (("accuracy_train_prior", 1.0), ("accuracy_balanced", 0.99))
-    ... ])
+    >>> run = {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 3, "R": 10.0, "seed": 0}
+    >>> metrics = ["accuracy_train_prior", "accuracy_balanced"]
+    >>> accuracies = {"split": "train", "epoch": 1, "metric": metrics, "value": [1.0, 0.99]}
+    >>> frame = pd.DataFrame(run | accuracies)
     >>> nc.compare.terminal_phase(frame)["reached"].tolist()
     [False]
     """
@@ -854,11 +865,13 @@ def claims_table(
     --------
     >>> import pandas as pd
     >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
-    ...      "split": "train", "epoch": 1, "metric": "nc1_trace_ratio", "value": value + seed * slope}
-    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
-    ... ])
+    >>> rows = []
+    >>> for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)):
+    ...     for seed in range(3):
+    ...         run = {"run_id": f"{model}-{seed}", "model": model, "seed": seed}
+    ...         run |= {"dataset": "digits", "K_A": 3, "R": 10.0, "split": "train", "epoch": 1}
+    ...         rows.append(run | {"metric": "nc1_trace_ratio", "value": value + seed * slope})
+    >>> frame = pd.DataFrame(rows)
     >>> nc.compare.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
@@ -923,7 +936,8 @@ def _row_of_one_setting(
         return (*[np.nan] * 5, 0, "reported", scale, "not measured")
     if both.settings > 1:
         raise ValueError(
-            f"the frame holds {both.settings} settings, and this table is of one; ratios pools several"
+            f"the frame holds {both.settings} settings, and this table is of one; "
+            "ratios pools several"
         )
     means = both.by_setting.iloc[0]
     judged = both.verdict(scale, claim, "described" if is_accuracy else "required")
@@ -1026,11 +1040,9 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     --------
     >>> import pandas as pd
     >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": split,
-    ...      "epoch": 1, "metric": metric, "value": value}
-    ...     for split, metric, value in (("train", "solver_converged", 0.9), ("test", "solver_converged", 0.8))
-    ... ])
+    >>> run = {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 3, "R": 10.0, "seed": 0}
+    >>> converged = {"split": ["train", "test"], "epoch": 1, "metric": "solver_converged"}
+    >>> frame = pd.DataFrame(run | converged | {"value": [0.9, 0.8]})
     >>> nc.compare.solver_audit(frame)["test_converged"].tolist()
     [80.0]
     """

@@ -2,7 +2,7 @@
 
 | folder | variable | default |
 |---|---|---|
-| project | `NCLIB_ROOT` | nearest folder with the `pyproject.toml` of this project, upward from the |
+| project | `NCLIB_ROOT` | nearest folder with this project's `pyproject.toml`, upward from the |
 |         |              | working directory, then upward from this file |
 | data (downloads, decoded caches) | `NCLIB_DATA` | `<project>/data` |
 | results (runs, figures, tables) | `NCLIB_RESULTS` | `<project>/results` |

@@ -44,8 +44,8 @@ class Profile:
     images_per_class : n_A; None means as many as the smallest class has.
     test_images_per_class : None means all
     seeds : the runs are repeated with seeds 0 … seeds−1
-    hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others
-        read "not run"
+    hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the
+        others read "not run"
     beyond : K_A in tenths and R of the notebooks beyond the paper
     equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`,
         measured, rounded)
@@ -113,7 +113,7 @@ PRESETS = (
     ),
     Profile(
         name="quick",
-        description="scikit-learn's 8×8 digits and pairs of them, narrow ResNet-18: real training on a laptop",
+        description="scikit-learn's 8×8 digits and pairs of them, narrow ResNet-18: a laptop",
         dataset="digits",
         hundred_dataset="digit_pairs",
         width=16,
@@ -129,7 +129,7 @@ PRESETS = (
     ),
     Profile(
         name="lite",
-        description="real images, narrow ResNet-18, fewer images and epochs: hours on a CPU, minutes on a GPU",
+        description="real images, narrow ResNet-18, fewer images and epochs: hours on a CPU",
         dataset="cifar10",
         hundred_dataset="",
         width=16,
@@ -146,7 +146,7 @@ PRESETS = (
     ),
     Profile(
         name="full",
-        description="every image of CIFAR-10, narrow ResNet-18, into the terminal phase: days on a CPU",
+        description="every image of CIFAR-10, narrow ResNet-18, terminal phase: days on a CPU",
         dataset="cifar10",
         hundred_dataset="",
         width=16,
@@ -165,7 +165,7 @@ PRESETS = (
     ),
     Profile(
         name="paper",
-        description="CIFAR-10 and CIFAR-100, ResNet-18, 100 epochs, three seeds: the paper's scale, on a GPU",
+        description="CIFAR-10 and CIFAR-100, ResNet-18, 100 epochs: the paper's scale, on a GPU",
         dataset="cifar10",
         hundred_dataset="cifar100",
         width=64,
@@ -442,7 +442,8 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     configs = maker(override(profile, **overrides))
     if not configs:
         raise ConfigError(
-            f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} leaves none"
+            f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} "
+            "leaves none"
         )
     return configs
 

@@ -52,7 +52,6 @@ from nclib.store import (
     stack,
     tidy,
 )
-from nclib.system.warning import warn
 from nclib.training import Result as Result
 
 TRAIN = ("missing", "never", "finished")
@@ -393,7 +392,7 @@ def _make(
             warning.category, (DamageWarning, ForwardNotConverged, provenance.ProvenanceWarning)
         )
         if shown or str(warning.message).startswith(last_epoch):
-            warn(warning.message)
+            warnings.warn(warning.message, stacklevel=2)
 
 
 @contextlib.contextmanager
@@ -579,8 +578,8 @@ def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecuto
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is not None and not Path(script).exists():
         raise ConfigError(
-            "training in processes needs a script that is a file, since each process reads it again, "
-            "and this one came from standard input: save it as train.py and type python train.py, "
+            "training in processes needs a script that is a file, since each process reads it "
+            "again, and this one came from standard input: save it as train.py and type python train.py, "
             "or leave out workers"
         )
     context = multiprocessing.get_context("spawn")

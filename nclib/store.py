@@ -18,6 +18,7 @@ import lzma
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,6 @@ from nclib.config import (
 )
 from nclib.imbalance import sample_rows
 from nclib.paths import csv_bytes, json_bytes, sha256, write_atomic
-from nclib.system.warning import warn
 
 if TYPE_CHECKING:
     from nclib.models import Classifier
@@ -162,7 +162,8 @@ class StoredRun:
         config = RunConfig(**self.config)
         if config.model.own_cell != code:
             raise ConfigError(
-                f"a stored run imports no code unless you name it: network({config.model.own_cell!r})"
+                "a stored run imports no code unless you name it: "
+                f"network({config.model.own_cell!r})"
             )
         return training.trained(config, self.weights).eval()
 
@@ -298,7 +299,9 @@ class RunStore:
         target = folder / f"{'-'.join(path.relative_to(self.root).parts)}.{secrets.token_hex(4)}"
         with contextlib.suppress(FileNotFoundError):  # another process found the same damage first
             os.replace(path, target)
-            warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning)
+            warnings.warn(
+                f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=2
+            )
 
     # --- reading ---
 
