@@ -277,9 +277,8 @@ def spectral_radius(
             w = w - torch.bmm(basis[:, : k + 1].mT, along).squeeze(2)
             hessenberg[:, : k + 1, k] += along.squeeze(2)
         norm = w.norm(dim=1)
-        norm = torch.where(
-            norm > tiny * before, norm, 0
-        )  # an invariant subspace: its eigenvalues are all there
+        # 0 ends an invariant subspace, whose eigenvalues are all there.
+        norm = torch.where(norm > tiny * before, norm, 0)
         hessenberg[:, k + 1, k] = norm
         basis[:, k + 1] = w * torch.where(norm > 0, 1 / norm, 0).unsqueeze(1)
     return torch.linalg.eigvals(hessenberg[:, :-1]).abs().amax(1)

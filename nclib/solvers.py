@@ -319,9 +319,8 @@ class _AndersonMemory:
         # to the next.
         self.rings = z.new_empty(2, batch, self.places, size)
         self.gram = z.new_zeros(batch, self.places, self.places, dtype=torch.float64)
-        self.scale = z.new_zeros(
-            batch, self.places, dtype=torch.float64
-        )  # 1/‖Δr‖; 0 leaves a difference out
+        # 1/‖Δr‖ of each difference; 0 leaves it out.
+        self.scale = z.new_zeros(batch, self.places, dtype=torch.float64)
         self.count = 0  # steps made
 
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
@@ -348,9 +347,8 @@ class _AndersonMemory:
         # products.
         torch.sub(rings[:, :, here], rings[:, :, last], out=rings[:, :, last])
         low, high = sorted((here, last))
-        dots = torch.bmm(
-            r[:, low : high + 1 : high - low], r.mT
-        ).double()  # (b, 2, filled): one pass over the memory
+        both = r[:, low : high + 1 : high - low]
+        dots = torch.bmm(both, r.mT).double()  # (b, 2, filled): one pass over the memory
         if here > last:
             dots = dots.flip(1)
         with_r, with_last = dots.unbind(1)
@@ -359,19 +357,17 @@ class _AndersonMemory:
         gram[:, :, last] = with_last
         norm2 = with_last[:, last : last + 1]
 
+        # Where ‖r‖ grew, older differences mislead.
         scale = self.scale[:b, :filled]
-        scale.masked_fill_(
-            2 * with_r[:, last : last + 1] > norm2, 0
-        )  # where ‖r‖ grew, older differences mislead
+        scale.masked_fill_(2 * with_r[:, last : last + 1] > norm2, 0)
         scale[:, last : last + 1] = norm2.rsqrt().nan_to_num_(posinf=0)
         scale[:, here] = 0
 
         # Solve for γ with differences of norm 1.
         system = gram * (scale.unsqueeze(1) * scale.unsqueeze(2))
         system.diagonal(dim1=1, dim2=2).fill_(1 + self.ridge)
-        weights = (
-            torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))[0].squeeze(2).mul_(-scale)
-        )
+        solution, _ = torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))
+        weights = solution.squeeze(2).mul_(-scale)
         weights[:, here] = 1
         weights = weights.to(z.dtype).unsqueeze(1)
         new = torch.bmm(weights, f).squeeze(1)
@@ -384,9 +380,8 @@ class _BroydenMemory:
     def __init__(self, solver: Broyden, z: Tensor) -> None:
         batch, size = z.shape
         self.history = min(solver.history, solver.max_steps)
-        self.steps = z.new_empty(
-            batch, self.history, size
-        )  # s_1, s_2, …, then r where the next one will be
+        # s_1, s_2, …, and r where the next one will be.
+        self.steps = z.new_empty(batch, self.history, size)
         # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = (θ_j / ‖s_j‖²)
         # s_j·(what came before): linear in the products s_i·r, with this lower triangular matrix.
         self.lower = z.new_zeros(batch, self.history, self.history, dtype=torch.float64)
@@ -522,17 +517,13 @@ def solve(
         fz = evaluate(f, restore(work.z).to(z0.dtype), work.args, len(z0))
         fz = flatten(fz).to(dtype)
         r = work.memory.take(work.z, fz)
-        norms = torch.stack(
-            [torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)]
-        )
-        size, scale = (
-            norms.cpu().numpy().astype(float)
-        )  # the one time in a step that the device is waited for
-        better, decided = evidence.add(size, scale, work.row, work.live)
+        norms = [torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)]
+        # The one time in a step that the device is waited for:
+        size, scale = torch.stack(norms).cpu().numpy().astype(float)
+        better, done = evidence.add(size, scale, work.row, work.live)
         work.keep(better)
 
-        last = len(evidence.trace) == max_steps
-        leaving = work.live if last else decided
+        leaving = work.live if len(evidence.trace) == max_steps else done
         if leaving.any():
             rows = _to_device(work.row[leaving], z0)
             value[rows] = work.best_z[_to_device(np.flatnonzero(leaving), z0)]
@@ -651,10 +642,7 @@ def evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch:
         fz = f(z, *args)
         if not isinstance(fz, Tensor) or fz.shape != z.shape:
             returned = tuple(fz.shape) if isinstance(fz, Tensor) else type(fz).__name__
-            raise ValueError(
-                f"f maps {tuple(z.shape)} to {returned}; it must return a tensor of the shape that "
-                "it is given"
-            )
+            raise ValueError(f"f maps {tuple(z.shape)} to {returned}; both shapes must be the same")
     except Exception as error:
         if len(z) < batch:
             error.add_note(
@@ -686,10 +674,8 @@ def _without_autocast(z: Tensor):
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
     tensor = torch.from_numpy(array)
-    if like.is_cuda:
-        return tensor.pin_memory().to(
-            like.device, non_blocking=True
-        )  # for which the CPU need not wait
+    if like.is_cuda:  # from pinned memory, for which the CPU need not wait
+        return tensor.pin_memory().to(like.device, non_blocking=True)
     return tensor.to(like.device)
 
 

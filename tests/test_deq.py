@@ -704,9 +704,16 @@ def test_an_argument_of_a_call_that_cannot_be_is_refused():
 
 @pytest.mark.parametrize(
     ("rule", "options"),
-    [(Implicit, {"steps": 0}), (Implicit, {"steps": True}), (Neumann, {"terms": 0}),
-     (Phantom, {"damping": 1.0}), (Phantom, {"steps": 2.0}), (Unrolled, {"steps": -1}), (Unrolled, {"steps": 2, "tol": 1.0})],
-)  # fmt: skip
+    [
+        (Implicit, {"steps": 0}),
+        (Implicit, {"steps": True}),
+        (Neumann, {"terms": 0}),
+        (Phantom, {"damping": 1.0}),
+        (Phantom, {"steps": 2.0}),
+        (Unrolled, {"steps": -1}),
+        (Unrolled, {"steps": 2, "tol": 1.0}),
+    ],
+)
 def test_a_number_that_a_rule_cannot_have_is_refused(rule, options):
     with pytest.raises(ValueError, match=rf"{list(options)[-1]} must be"):
         rule(**options)
