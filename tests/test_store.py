@@ -57,6 +57,21 @@ def test_a_run_is_read_back_to_the_bit(store):
     assert loaded.provenance["profile"] == "quick"
 
 
+def test_a_run_appears_in_one_step_or_not_at_all(store, monkeypatch):
+    honest = os.replace
+    folder = store.root / run_id(RunConfig())
+
+    def interrupted(source, target):
+        if Path(target) == folder:
+            raise KeyboardInterrupt
+        honest(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _save(store)
+    assert not folder.exists() and list(store.root.iterdir()) == []
+
+
 def test_frame_is_tidy(store):
     frame = stack(tidy(store.open(run)) for run in (_save(store), _save(store, SisterConfig(seed=4))))
     assert list(frame.columns) == list(stack([]).columns) == FRAME_COLUMNS

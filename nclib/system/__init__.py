@@ -1,6 +1,1 @@
-"""The machine below: folders and files, processes, what a number depends on, the words of verdicts."""
-
-import time
-
-STARTED = time.time()
-"""When nclib was first imported; its modules are imported when they are first used."""
+"""Small helpers that are about to find a place."""
