@@ -428,6 +428,27 @@ def test_a_compiled_cell_is_compiled_few_times_and_gives_the_same_gradients(how)
     assert len(graphs) == count, "it runs eager"
 
 
+def test_a_cell_with_a_compiled_part_has_the_gradient_that_it_has_without():
+    """Compiled code gives its buffers away after one backward pass; a solve makes many."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+    class Cell(nn.Module):
+        def __init__(self, part):
+            super().__init__()
+            self.part = part
+
+        def forward(self, z, x):
+            return 0.5 * self.part(z) + x
+
+    part, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).double(), random(3, 4)
+    grads = []
+    for each in (part, torch.compile(part, backend="aot_eager")):
+        z, _ = DEQ(Cell(each), EXACT[2])(x)
+        grads.append(torch.autograd.grad(z.sum(), part[0].weight)[0])
+    assert torch.allclose(*grads, rtol=1e-8)
+
+
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf"
 )  # which torch hides
