@@ -534,7 +534,7 @@ def _autocast_settings(device: str) -> dict:
         "device_type": device,
         "dtype": torch.get_autocast_dtype(device),
         "enabled": torch.is_autocast_enabled(device),
-        "cache_enabled": False,  # or weights that the solve cast would come back without a gradient
+        "cache_enabled": False,  # or the cast weights would stay there as long as an outer autocast
     }
 
 
@@ -651,8 +651,6 @@ class _ImplicitGradient(torch.autograd.Function):
         stand_in = _rows_to_use(z, g) if call.failed else None
         if stand_in is not None:
             z = z[stand_in]
-            if z.isnan().all():  # all rows are NaN, and left out of the loss
-                return (None,) * (2 + len(tensors))
         inputs = []  # detached: derivatives are partial ones, and no hook of the user's runs twice
         for i, tensor in enumerate(tensors):
             if stand_in is not None and i < call.num_rows:
@@ -672,7 +670,8 @@ class _ImplicitGradient(torch.autograd.Function):
         else:
             u = _series(call.gradient, at, fz, g)
         wanted = [tensor for tensor in inputs if tensor.requires_grad] if fz.requires_grad else []
-        if not wanted:
+        none_is_left = stand_in is not None and z.isnan().all()  # all are NaN, and left out
+        if not wanted or none_is_left:
             return (None,) * (2 + len(inputs))
         # None, not 0, for what f does not depend on: weight decay acts on a gradient of zero.
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), allow_unused=True))

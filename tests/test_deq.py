@@ -609,6 +609,8 @@ def test_a_row_that_is_nan_and_left_out_of_the_loss_adds_nothing(rule):
     assert torch.autograd.grad(z[solution.converged].sum(), layer.cell.w, allow_unused=True) == (
         None,
     ), "of NaN alone"
+    if isinstance(rule, Implicit):
+        assert layer.last_backward.residual.isinf().tolist() == [True] * 4, "and on record"
 
 
 # Guards
