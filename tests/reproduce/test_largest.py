@@ -61,10 +61,11 @@ def test_it_is_drawn_in_its_folder_without_training_and_listed(bench, tracked):
 
 
 def test_the_command_draws_it_after_its_own_runs_and_leaves_it_out_with_other_parameters(bench, tracked):
-    done = nclib("reproduce", "fig1", "--profile", "smoke", "--largest", "--no-report")
+    options = ("--profile", "smoke", "--workers", "1", "--largest", "--no-report")
+    done = nclib("reproduce", "fig1", *options)
     assert done.exit_code == 0 and bench.trained == {run_of(0): 1, run_of(1): 1}
     assert "from tracked runs, without training: smoke with seeds=1" in done.stdout
-    done = nclib("reproduce", "fig1", "--profile", "smoke", "--largest", "--no-report", "-p", "width=4")
+    done = nclib("reproduce", "fig1", *options, "-p", "width=4")
     assert done.exit_code == 0 and "without training" not in done.stdout
 
 
