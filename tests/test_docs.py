@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import re
 from collections import Counter
 
@@ -16,7 +17,8 @@ from nclib.compare import by_run, pairs, percent, spread
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change
 from nclib.papers.docs_tables import difference, read, scorecard
-from nclib.papers.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
+from nclib.papers.neural_collapse import audit, collapse_tables, front_figures, replicated, replication, seli
+from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.collapse_tables import (
     EVERY,
     FRESH,
@@ -32,7 +34,8 @@ from nclib.papers.neural_collapse.collapse_tables import (
     parts,
     tracked,
 )
-from nclib.papers.neural_collapse.proofs import STATEMENTS, theory_steps
+from nclib.papers.neural_collapse.layer_peeled import loss_lower_bound
+from nclib.papers.neural_collapse.theory import STATEMENTS, theory_steps
 from nclib.publish import notebooks
 from nclib.publish.numbers import minus
 from nclib.store import reference_store
@@ -349,24 +352,41 @@ def _statements():
 
 
 def test_the_steps_of_the_proofs_are_counted():
-    assert f"We certified {len(theory_steps())} steps of the paper's proofs" in _statements()
+    assert f"We checked {len(theory_steps())} steps of the paper's proofs" in _statements()
 
 
 def test_the_numbers_of_theory_are_those_of_the_certificates():
-    names = ["prop42", "b3_v2_gap", "audit_overall", "audit_overall_std", "audit_floor", "eq13"]
-    checked = " ".join(result.certificate for result in certify.certify(names))
+    results = certify.certify(["prop42", "b3_v2_gap"])
+    checked = " ".join(result.certificate for result in results)
     said = {
         "0.4717…, 1.7627…, 4.3628…": "E0 = 0.4717…, 1.7627…, 4.3628… at K_A = 3, 5, 7",
         "0.00999": "nearly the value in the paper, 0.00999",
         "0.000001": "0.000001 if it starts at i = 1",
-        "31 of 36": "Of the 36 overall accuracies of Tables 2 to 4, 31 are class-balanced means",
-        "13 of 36": "13 of the 36 standard deviations are impossible",
-        "2.29258": "could not fall below 2.29258",
-        "2.30259": "guessing gives 2.30259",
-        "exactly 2/3": "get below 2/3",
     }
     for certified, written in said.items():
         assert certified in checked and written in page("theory")
+
+
+def test_the_numbers_of_theory_on_the_tables_are_those_of_the_audit():
+    accuracies = audit.audit_overall(published())
+    balanced = (accuracies["fits"] == "balanced").sum()
+    assert (len(accuracies), (accuracies["fits"] == "train prior").sum()) == (36, 0)
+    impossible = (~audit.audit_overall_std(published())["possible"]).sum()
+    too_large = (~audit.audit_part_std(published())["possible"]).sum()
+    least = loss_lower_bound(10, 0.01, 0.01)
+    etf = nc.class_moments(nc.simplex_etf(10, 10), np.arange(10), 10)
+    lowest = nc.metrics.paper_eq13_uncentred_printed_constant(etf)
+    assert too_large == 3 and lowest == pytest.approx(2 / 3)
+    text = section("theory", "The numbers in the paper")
+    for written in (
+        f"Of the 36 overall accuracies of Tables 2 to 4, {balanced} are class-balanced means",
+        f"{impossible} of the 36 standard deviations are impossible",
+        "Three are larger than any ten accuracies of that mean can have",
+        f"could not fall below {math.floor(least * 1e5) / 1e5:.5f}",
+        f"guessing gives {math.log(10):.5f}",
+        "no features of ten classes get below 2/3",
+    ):
+        assert written in text
 
 
 def test_every_certificate_that_theory_names_exists():

@@ -35,7 +35,7 @@ from .peeled_maps import (
     peeled_fits as peeled_fits,
     peeled_table as peeled_table,
 )
-from .proofs import (
+from .theory import (
     judge as judge,
     theory_counts as theory_counts,
     theory_defects as theory_defects,
