@@ -7,14 +7,15 @@ from . import (
     deq as deq,
     diagnosis as diagnosis,
     evaluation as evaluation,
+    figures as figures,
     imbalance as imbalance,
     losses as losses,
     metrics as metrics,
     models as models,
     paths as paths,
+    plots as plots,
     profiles as profiles,
     provenance as provenance,
-    publish as publish,
     reproduce as reproduce,
     runs as runs,
     solvers as solvers,
@@ -64,7 +65,7 @@ from .metrics import (
 from .metrics.measure import measure as measure
 from .models import build_model as build_model
 from .profiles import experiment as experiment
-from .publish.artefacts import save_figure as save_figure, save_table as save_table
+from .figures import save_figure as save_figure, save_table as save_table
 from .solvers import (
     Anderson as Anderson,
     Broyden as Broyden,

@@ -8,8 +8,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from nclib import paths
-from nclib.publish import artefacts
+from nclib import figures, paths
 from nclib.site import build
 
 needs_sphinx = pytest.mark.skipif(
@@ -81,8 +80,8 @@ def fill(profile="smoke"):
     fig, _ = plt.subplots(figsize=(2, 1))
     data = pd.DataFrame({"epoch": [1, 2], "value": [0.5, 0.25]})
     caption = "Values <b>at once</b> for K_A=3 | R=10. Profile smoke, 3 seeds, mean * standard deviation."
-    artefacts.save_figure(fig, "neural_collapse/fig3", caption, ["run-1"], profile, data)
-    artefacts.save_figure(fig, "neural_collapse/by_hand", "Profile smoke, drawn by hand.", [], profile)
+    figures.save_figure(fig, "neural_collapse/fig3", caption, ["run-1"], profile, data)
+    figures.save_figure(fig, "neural_collapse/by_hand", "Profile smoke, drawn by hand.", [], profile)
     claims = {
         "metric": ["nc1_pinv", "nc2_equiangular"],
         "printed": ["DEQ lower", "DEQ equal"],
@@ -91,7 +90,7 @@ def fill(profile="smoke"):
     }
     more = {"half": [0.1, 0.5], "detectable": [0.13, 0.66], "seeds": [3, 3]}
     more |= {"verdict": ["as claimed here", "not significant"], "scale": "toy", "remark": [None, "by hand"]}
-    artefacts.save_table(
+    figures.save_table(
         pd.DataFrame(claims | more), "neural_collapse/fig3_claims", "Claims, smoke.", ["run-1"], profile
     )
     run = paths.runs() / "run-1" / "provenance.json"
@@ -111,10 +110,10 @@ def fill_larger(scale="reduced"):
             cells.append(cell("code", "draw()", (), outputs))
             write_notebook(f"neural_collapse/{name}", cells, "full", **parameters)
         fig, _ = plt.subplots(figsize=(2, 1.5))
-        artefacts.save_figure(fig, "neural_collapse/fig3", "Larger, profile full.", ["run-2"], "full")
+        figures.save_figure(fig, "neural_collapse/fig3", "Larger, profile full.", ["run-2"], "full")
         rows = {"metric": ["nc1_pinv"], "panel": "", "printed": ["DEQ lower"], "difference": [-0.75], "half": [0.2]}
         more = {"detectable": [0.2], "seeds": [2], "verdict": ["supported"], "scale": [scale], "remark": [None]}
-        artefacts.save_table(pd.DataFrame(rows | more), "neural_collapse/fig3_claims", "Full.", ["run-2"], "full")
+        figures.save_table(pd.DataFrame(rows | more), "neural_collapse/fig3_claims", "Full.", ["run-2"], "full")
     said = {"profile": "full", "parameters": {"seeds": 2}, "folder": "full/with/seeds=2"}
     said |= {"scale": scale, "images": images}
     listing = {f"neural_collapse/{name}": said for name in ("fig3", "fig9", "not_drawn")}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from nclib import paths, profiles
+from nclib import figures, paths, profiles
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
-from nclib.publish import artefacts, notebooks
+from nclib.publish import notebooks
 from nclib.reproduce import reproduce
 from nclib.runs import Result
 
@@ -80,7 +80,7 @@ class Bench:
         self.executed[name] += 1
         self.environment = dict(os.environ)
         namespace, error = {}, ""
-        artefacts.WRITTEN.clear()
+        figures.WRITTEN.clear()
         for number, cell in enumerate(notebooks.read_cells(notebooks.source(name)), 1):
             try:
                 exec("".join(cell["source"]), namespace)
@@ -90,7 +90,7 @@ class Bench:
             if "parameters" in cell["metadata"].get("tags", []):
                 namespace |= values
         folder = paths.results(profile)
-        files = {path.relative_to(folder).as_posix(): digest for path, digest in artefacts.WRITTEN.items()}
+        files = {path.relative_to(folder).as_posix(): digest for path, digest in figures.WRITTEN.items()}
         return error, {} if error else files
 
     def reproduce(self, *names, **options):
@@ -107,7 +107,7 @@ def runs_of_seeds(seeds, dataset="digits"):
 
 DRAW = """
 import pandas as pd
-from nclib.publish.artefacts import save_table
+from nclib.figures import save_table
 save_table(pd.DataFrame({{"x": [1.0]}}), "{name}", f"profile {{profile}}", [], profile)
 """
 

@@ -14,6 +14,7 @@ import scipy.stats
 import nclib as nc
 from nclib import paths
 from nclib.compare import by_run, pairs, percent, spread
+from nclib.figures import minus
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change
 from nclib.papers.docs_tables import difference, read, scorecard
@@ -37,7 +38,6 @@ from nclib.papers.neural_collapse.collapse_tables import (
 from nclib.papers.neural_collapse.layer_peeled import loss_lower_bound
 from nclib.papers.neural_collapse.theory import STATEMENTS, theory_steps
 from nclib.publish import notebooks
-from nclib.publish.numbers import minus
 from nclib.store import reference_store
 
 ROOT = paths.root()

@@ -20,9 +20,9 @@ from marks import slow
 import nclib as nc
 from nclib import paths
 from nclib.compare import Pairs, by_run, pairs
+from nclib.figures import minus
 from nclib.papers.neural_collapse import replication, tolerance_effect, total_collapse_budget
 from nclib.publish import notebooks
-from nclib.publish.numbers import minus
 from nclib.store import reference_store
 
 NC2, NC3 = "nc2_etf_distance", "nc3_self_duality"

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nclib import paths, profiles, runs
+from nclib import figures, paths, profiles, runs
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.profiles import build_config, experiment, get_profile, override, scale_of
-from nclib.publish import captions
 from nclib.runs import ensure_runs
 from nclib.store import load_run
 
@@ -114,8 +113,8 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     run = load_run(configs[0])
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
-    assert captions.stand_ins(configs) == {} and scale_of(configs) == "toy"
-    said = captions.describe_runs(configs)
+    assert figures.stand_ins(configs) == {} and scale_of(configs) == "toy"
+    said = figures.describe_runs(configs)
     assert "the image folder my-photos with K_A = 1 of 3 classes, R = 10 (n_A = 8, n_B = 1, in fact R = 8, " in said
     runs.export_reference(configs, "photos")
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from nclib import profiles, runs
+from nclib import figures, profiles, runs
 from nclib.config import RunConfig, run_id
 from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.papers.separation_bias.regression import RegressionConfig
 from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.profiles import outline
-from nclib.publish import captions
 from nclib.store import ReferenceStore
 
 ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
@@ -47,7 +46,7 @@ def test_they_can_be_read_where_the_images_are_not(isolated):
         assert set(runs.plan(configs)["state"]) == {"reference"}, name
     frame = runs.ensure_runs(configs, train="never")
     assert set(frame["run_id"]) == {run_id(config) for config in configs}
-    assert f"{overrides['images_per_class']} training" in captions.describe_runs(configs)
+    assert f"{overrides['images_per_class']} training" in figures.describe_runs(configs)
 
 
 def test_no_path_of_a_machine_is_tracked():

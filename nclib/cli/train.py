@@ -35,9 +35,8 @@ def train(
     Without --profile what is left out is balanced digits, an explicit network of width 64, 100 epochs, seed 0.
     --profile quick --model deq --K_A 5 --R 100 is a run of Figure 3.
     """
-    from nclib import data, profiles, runs
+    from nclib import data, figures, profiles, runs
     from nclib.config import run_id
-    from nclib.publish import captions
     from nclib.runs import ensure_runs
     from nclib.store import load_run
     from nclib.system.terminal import progress_bar
@@ -61,7 +60,7 @@ def train(
     data.fetch(config.data.dataset)
     runs.check_runs([config])
     typer.echo(f"run {run_id(config)}")
-    typer.echo(captions.describe_runs([config]))
+    typer.echo(figures.describe_runs([config]))
     with progress_bar("training") as progress:
         ensure_runs([config], progress=progress, device=device)
     run = load_run(config)

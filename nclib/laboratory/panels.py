@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
-from IPython.display import display
+from IPython.display import Markdown, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nclib import plots
 from nclib.laboratory import compute
 from nclib.profiles import PROFILES
-from nclib.publish import plotting
 from nclib.solvers import Solution, Status
 from nclib.store import HISTORY, CorruptRun, default_store, load_run
 
@@ -36,15 +36,15 @@ def _panel(draw: Callable[..., object], **controls: Any) -> widgets.interactive:
         try:
             return draw(**values)
         except (ValueError, CorruptRun, OSError) as error:
-            return plotting.prose(f"**Not plotted:** {error}.")
+            return Markdown(f"**Not plotted:** {error}.")
 
     return widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
 
 
 def _show(fig: Figure, alt: str, said: str, code: str) -> object:
     """The picture, and below it a sentence and the Python that gives the same."""
-    display(plotting.picture(fig, f"{alt} {said}"))
-    return plotting.prose(f"{said}\n```python\n{code}\n```")
+    display(plots.picture(fig, f"{alt} {said}"))
+    return Markdown(f"{said}\n```python\n{code}\n```")
 
 
 # --- train ---------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def train(profile: str = "quick") -> widgets.VBox:
     texts = {"dataset": "", "K_A": "3", "R": "10", "epochs": "", "width": "", "lr": "", "seed": "0", "more": ""}
     controls = {
         "profile": widgets.Dropdown(options=list(PROFILES), value=profile),
-        "model": widgets.Dropdown(options=list(plotting.MODEL_STYLE), value="deq"),
+        "model": widgets.Dropdown(options=list(plots.MODEL_STYLE), value="deq"),
         **{name: widgets.Text(text, continuous_update=False) for name, text in texts.items()},
     }
 
@@ -161,7 +161,7 @@ def _words(more: str, **values: str) -> list[str]:
 
 
 def _typed(said: str, words: list[str]) -> object:
-    return plotting.prose(f"{said}\n```sh\n{shlex.join(['nclib', 'train', *words])}\n```")
+    return Markdown(f"{said}\n```sh\n{shlex.join(['nclib', 'train', *words])}\n```")
 
 
 def _watch(training: Training) -> object:
@@ -174,7 +174,7 @@ def _watch(training: Training) -> object:
         rows = pd.DataFrame(state["history"], columns=HISTORY)
     said = f"**{status}**" + (f", epoch {rows['epoch'].max()} of {run}" if len(rows) else "")
     if len(rows):
-        display(plotting.picture(_draw_history(rows), f"Loss, accuracy, collapse and solver by epoch: {said}."))
+        display(plots.picture(_draw_history(rows), f"Loss, accuracy, collapse and solver by epoch: {said}."))
     return _typed(said, training.words)
 
 
@@ -194,9 +194,9 @@ def _one_image(run: str | None, image: int = 0, tol: float = 1e-6, max_steps: in
     left.imshow(found.image.transpose(1, 2, 0).squeeze(), cmap="gray")
     left.set_axis_off()
     left.set_title(f"class {found.label}")
-    plotting.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, tol)
+    plots.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, tol)
     right.legend()
-    predicted = ", ".join(f"{plotting.METHOD_STYLE[name].label} {label}" for name, label in found.predicted.items())
+    predicted = ", ".join(f"{plots.METHOD_STYLE[name].label} {label}" for name, label in found.predicted.items())
     said = f"Class {found.label}; predicted: {predicted}. {_ended(found.solutions)}"
     code = f"from nclib import laboratory\nlaboratory.image_traces({run!r}, {image}, {tol:g}, {max_steps})"
     return _show(fig, "A test image, and the residual of its equilibrium by evaluations.", said, code)
@@ -204,7 +204,7 @@ def _one_image(run: str | None, image: int = 0, tol: float = 1e-6, max_steps: in
 
 def _ended(solved: Mapping[str, Solution]) -> str:
     words = {Status.CONVERGED: "converged after", Status.MAX_STEPS: "stopped at", Status.DIVERGED: "diverged after"}
-    told = [f"{plotting.METHOD_STYLE[name].label} {words[int(s.status)]} {int(s.steps)}" for name, s in solved.items()]
+    told = [f"{plots.METHOD_STYLE[name].label} {words[int(s.status)]} {int(s.steps)}" for name, s in solved.items()]
     return "Evaluations: " + ", ".join(told) + "."
 
 
@@ -225,12 +225,12 @@ def _plane(
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.9))
     _shade(compute.MAPS[name](rho), left)
     for method, (points, _) in walks.items():
-        look = plotting.METHOD_STYLE[method]
+        look = plots.METHOD_STYLE[method]
         left.plot(*points[:step].T, color=look.colour, marker=look.marker, markersize=3.5, linewidth=0.9)
     left.plot(*start, "*", color="gold", markeredgecolor="black", markersize=11)
     left.set(xlim=(-4, 4), ylim=(-4, 4), xlabel="z₁", ylabel="z₂", title=f"the first {step} evaluations")
     solutions = {method: solution for method, (_, solution) in walks.items()}
-    plotting.traces({method: solution.trace[:, 0] for method, solution in solutions.items()}, right, tol)
+    plots.traces({method: solution.trace[:, 0] for method, solution in solutions.items()}, right, tol)
     right.axvline(step, color="0.7", linewidth=0.8, zorder=0)
     right.legend()
     code = f'from nclib import laboratory\nlaboratory.walks("{name}", {rho}, {start}, {tol:g}, {max_steps})'

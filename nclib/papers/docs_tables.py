@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 
 from nclib import paths
+from nclib.figures import for_readers, markdown_table, minus
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
 from nclib.papers.neural_collapse.collapse_tables import COLLAPSE_LABELS
 from nclib.paths import write_atomic
-from nclib.publish.numbers import minus, table
-from nclib.publish.readable import for_readers
 from nclib.store import reference_store
 
 HEAD = """# Tables
@@ -71,7 +70,7 @@ def at_equal_accuracy() -> str:
     found["change"] = [minus(f"{value:+.0f} %") for value in percent]
     shown = found.pivot(index=["metric", "level"], columns="K_A", values="change")
     lines = [[metric, f"{100 * level:.0f} %", *row.to_list()] for (metric, level), row in shown.iterrows()]
-    return table(["", "training accuracy", *(f"K_A = {k_a}" for k_a in shown.columns)], lines)
+    return markdown_table(["", "training accuracy", *(f"K_A = {k_a}" for k_a in shown.columns)], lines)
 
 
 def turning_back() -> str:
@@ -82,7 +81,7 @@ def turning_back() -> str:
         values = f"{row.minimum:.2f}", epochs, f"{row.end:.2f}", f"{100 * row.rise:+.0f} %"
         lines.append([row.metric, str(row.K_A), row.network, *values])
     heads = ["", "K_A", "network", "least value", "at epoch", "last epoch", "rise"]
-    return table(heads, sorted(lines, key=lambda line: (line[0], line[1], line[2] == "DEQ")))
+    return markdown_table(heads, sorted(lines, key=lambda line: (line[0], line[1], line[2] == "DEQ")))
 
 
 def distance_to_seli() -> str:
@@ -99,7 +98,7 @@ def distance_to_seli() -> str:
         for name in ("ResNet-18", "DEQ", "simplex ETF"):
             row = found.loc[(ratio, k_a, name)]
             lines.append([classes, name, *(f"{row[column]:.2f}" for column in columns)])
-    return table(["classes", "", *columns.values()], lines)
+    return markdown_table(["classes", "", *columns.values()], lines)
 
 
 MOVED = (*replication.PRIMARY, "nc1_trace_ratio")
@@ -125,7 +124,7 @@ def other_processor() -> str:
         changes = (100 * float(np.expm1(row[metric])) for metric in MOVED)
         network = {"explicit": "ResNet-18", "deq": "DEQ"}[row["model"]]
         lines.append([network, str(row["seed"]), *(minus(f"{one:+.1f} %") for one in changes)])
-    return table(["", "seed", *(LABELS[metric] for metric in MOVED)], lines)
+    return markdown_table(["", "seed", *(LABELS[metric] for metric in MOVED)], lines)
 
 
 # --- digits ---------------------------------------------------------------------------------------
@@ -173,7 +172,7 @@ def digits_verdicts() -> str:
             counts.append([said, processor, *(str(count[word] or "–") for word in VERDICTS)])
     claims = list(dict.fromkeys(row[0] for row in counts))
     rows = sorted(counts, key=lambda row: claims.index(row[0]))
-    return table(["the paper's claims", "processor", *VERDICTS], rows)
+    return markdown_table(["the paper's claims", "processor", *VERDICTS], rows)
 
 
 def digits_collapse() -> str:
@@ -192,7 +191,7 @@ def digits_collapse() -> str:
     for metric, name in COLLAPSE_LABELS.items():
         cells = [change(rows.loc[metric]) if metric in rows.index else "–" for rows in columns.values()]
         lines.append([name, *cells])
-    return table(["", *columns], lines)
+    return markdown_table(["", *columns], lines)
 
 
 def _step(rows: pd.DataFrame, step: str) -> pd.DataFrame:
@@ -223,7 +222,7 @@ def digits_experiments() -> str:
     significant = card["verdict"].isin(["higher", "lower"])
     shown = card[card["item"].str.match(EXPERIMENTS) & (card["lead"] | significant)]
     lines = [[plain(row["item"]), difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
-    return table(["", "difference", "verdict"], lines)
+    return markdown_table(["", "difference", "verdict"], lines)
 
 
 def digits_with_rules() -> str:
@@ -237,7 +236,7 @@ def digits_with_rules() -> str:
             if word == "reported":
                 word += f": {str(row['remark']).partition(',')[0]}"
             lines.append([f"`{name}`", plain(row["claim"]), change(row), f"*{word}*"])
-    return table(["notebook", "compared", "change", "verdict"], lines)
+    return markdown_table(["notebook", "compared", "change", "verdict"], lines)
 
 
 # --- the sister papers ----------------------------------------------------------------------------
@@ -251,7 +250,7 @@ def ling_errors() -> str:
         slope = minus(f"{row['slope']:.2f} ± {row['half']:.2f}")
         cells = [f"{row['error at n=800']:.3f}", slope, f"*{row['verdict']}*"]
         lines.append([row["activation"], *cells])
-    return table(["activation", "relative error at n = 800", "slope over log n", "verdict"], lines)
+    return markdown_table(["activation", "relative error at n = 800", "slope over log n", "verdict"], lines)
 
 
 def ling_networks() -> str:
@@ -260,7 +259,7 @@ def ling_networks() -> str:
         [row["trained"], row["DEQ"], f"{difference(row)} points", f"*{row['verdict']}*"]
         for _, row in read("sister-papers/ling-networks-quick").iterrows()
     ]
-    return table(["trained", "DEQ", "difference of the distances", "verdict"], lines)
+    return markdown_table(["trained", "DEQ", "difference of the distances", "verdict"], lines)
 
 
 def wu_computed() -> str:
@@ -280,7 +279,7 @@ def _wu(trained: bool) -> str:
         whose = "the paper's" if row["part"] == "statement" else "ours"
         cells = [minus(row["evidence"]), f"*{row['verdict']}*", row["remark"]]
         lines.append([row["place"], whose, row["claim"], *cells])
-    return table(["", "whose claim", "claim", "found", "verdict", "remark"], lines)
+    return markdown_table(["", "whose claim", "claim", "found", "verdict", "remark"], lines)
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from nclib import paths, provenance
 from nclib.config import RunConfig, StoredConfig
 from nclib.paths import json_bytes, sha256, write_atomic
 from nclib.profiles import from_papers
-from nclib.publish.claims import SUMMARY
 from nclib.publish.notebooks import executed, images, read_cells, source, text_of
 from nclib.reproduce.execute import end_all, execute
 from nclib.runs import PAIR, finished_pairs
@@ -25,6 +24,8 @@ from nclib.system.terminal import duration
 
 FIRST = from_papers("FIRST")
 """Notebooks whose runs are trained before all others, and which are rendered first."""
+SUMMARY = "neural_collapse/scorecard"
+"""The notebook that sums up the tables of others, and so comes last."""
 AT_ONCE = 2
 """Notebooks executed at once."""
 

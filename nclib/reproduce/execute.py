@@ -19,18 +19,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from nclib import paths, provenance
+from nclib import figures, paths, provenance
 from nclib.paths import sha256, write_atomic
 from nclib.profiles import PAPERS
-from nclib.publish import artefacts
 from nclib.publish.notebooks import executed, images, source
 from nclib.runs import follow_parent
 from nclib.system.terminal import short
 
 # Modules, since packages with lazy names load nothing; not the inline backend, which wants to find IPython running.
 _LOADED = ("IPython.core.interactiveshell", "papermill", "torch._dynamo", "sklearn.datasets", "sklearn.manifold")
-_LOADED += ("matplotlib.backends.backend_pdf", "nclib.evaluation", "nclib.publish.notes")
-_LOADED += ("nclib.publish.plotting.lines", "nclib.publish.plotting.matrices", "nclib.publish.plotting.display")
+_LOADED += ("matplotlib.backends.backend_pdf", "nclib.evaluation", "nclib.figures", "nclib.plots")
 _context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _running: set[Any] = set()
 
@@ -98,7 +96,7 @@ def run_cells(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, 
     failed = target.with_suffix(".failed.ipynb")
     failed.parent.mkdir(parents=True, exist_ok=True)
     os.chdir(source(name).parent)
-    artefacts.WRITTEN.clear()
+    figures.WRITTEN.clear()
     options = {"engine_name": _engine(), "progress_bar": False, "request_save_on_cell_execute": False}
     try:
         papermill.execute_notebook(str(source(name)), str(failed), dict(values), **options)
@@ -112,7 +110,7 @@ def run_cells(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, 
     if error:
         return error, {}
     failed.unlink()
-    found = artefacts.WRITTEN | {target: sha256(content)} | _copy_images(name, target.parent)
+    found = figures.WRITTEN | {target: sha256(content)} | _copy_images(name, target.parent)
     return "", {path.relative_to(paths.results(profile)).as_posix(): digest for path, digest in found.items()}
 
 

@@ -109,7 +109,7 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
     from matplotlib import pyplot
     from matplotlib.figure import Figure
 
-    from nclib.publish import artefacts
+    from nclib import figures
 
     size, name = drawing.split("/", 1)
     profile, values = SIZES[size]
@@ -120,7 +120,7 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, places))
         stack.enter_context(mock.patch.object(Figure, "savefig", lambda *given, **options: None))
-        stack.enter_context(mock.patch.object(artefacts, "_render", lambda fig, kind: b""))
+        stack.enter_context(mock.patch.object(figures, "_render", lambda fig, kind: b""))
         stack.enter_context(contextlib.chdir(ROOT / "notebooks"))
         stack.enter_context(contextlib.redirect_stdout(None))
         stack.enter_context(pyplot.rc_context())  # the notebook's style is its own

@@ -12,10 +12,9 @@ from colours import confusable
 from marks import slow
 
 import nclib
-from nclib import compare, paths, profiles
+from nclib import compare, paths, plots, profiles
 from nclib.papers.separation_bias.experiments import NOTEBOOKS
-from nclib.publish import notebooks, plotting
-from nclib.publish.plotting import display
+from nclib.publish import notebooks
 from nclib.reproduce.parameters import parameters
 from nclib.system import words
 
@@ -137,11 +136,12 @@ def test_runs_in_smoke_size(name, shared, monkeypatch):
         earlier = (rows["model"] == "explicit") & (rows["metric"] == "feature_norm")  # which did not log it
         monkeypatch.setattr(nclib, "ensure_runs", lambda *_, **__: rows[~earlier])
     shown = []
-    monkeypatch.setattr(plotting, "picture", lambda fig, alt: shown.append(fig) or display.picture(fig, alt))
+    picture = plots.picture
+    monkeypatch.setattr(plots, "picture", lambda fig, alt: shown.append(fig) or picture(fig, alt))
     namespace = {"display": print}
     for is_parameters, text in _code(name):
         exec(compile(text, name, "exec"), namespace)
-        assert not (name.startswith("walkthrough/") and plt.get_fignums()), "shown without words: use plotting.picture"
+        assert not (name.startswith("walkthrough/") and plt.get_fignums()), "shown without words: use nc.plots.picture"
         if is_parameters:
             namespace |= {"profile": "smoke", "train": "missing"}
     plt.close("all")

@@ -85,7 +85,7 @@ def test_profile_and_values_are_injected_where_they_are_declared(bench, monkeypa
 
 SEEN = """
 import pandas as pd
-from nclib.publish.artefacts import save_table
+from nclib.figures import save_table
 save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
 """
 

@@ -14,12 +14,12 @@ import pandas as pd
 
 from nclib import paths, simplex_etf
 from nclib.compare import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
+from nclib.figures import markdown_table, minus
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.duality import add_cosines, eq14, exchanged
 from nclib.papers.neural_collapse.protocol import COLLAPSE, KNOWN
 from nclib.papers.neural_collapse.replication import COLLECTION
-from nclib.publish.numbers import minus, table
 from nclib.store import reference_store
 
 BALANCED = (0, 1)
@@ -299,7 +299,7 @@ def every_metric() -> str:
     lines = [
         [row.label, both(name, "fresh"), *(change(name, group) for group in GROUPS_SHOWN)] for name, row in ROWS.items()
     ]
-    return table(heads, lines)
+    return markdown_table(heads, lines)
 
 
 def norms_or_directions() -> str:
@@ -311,13 +311,13 @@ def norms_or_directions() -> str:
         for group, where in GROUPS_SHOWN.items():
             cells = [change(row, group), *(exchange(name, part, group) for part in PARTS)]
             lines.append([metric, where, *cells])
-    return table(heads, lines)
+    return markdown_table(heads, lines)
 
 
 def parts_of_nc1() -> str:
     """What the trace ratio is made of, over the four imbalanced settings of the first experiment."""
     lines = [(name, percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
-    return table(["", "DEQ against ResNet-18"], lines)
+    return markdown_table(["", "DEQ against ResNet-18"], lines)
 
 
 def without_some_runs() -> str:
@@ -332,7 +332,7 @@ def without_some_runs() -> str:
         ]
         lines.append([ROWS[name].label, *cells])
     heads = ["", "all four", "without 100 : 1, K_A = 7", "without 100 : 1, K_A = 3"]
-    return table(heads, lines)
+    return markdown_table(heads, lines)
 
 
 def first_verdicts() -> str:
@@ -348,7 +348,7 @@ def first_verdicts() -> str:
             cells.append(f"{text}, *{word}*")
         lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
     heads = [f"{ratio} : 1, K_A = {k_a}" if k_a else "balanced" for k_a, ratio in SETTINGS]
-    return table(["", "the paper claims: DEQ", *heads], lines)
+    return markdown_table(["", "the paper claims: DEQ", *heads], lines)
 
 
 def _judged(name: str, setting: tuple[int, int]) -> tuple[Pairs, str]:
@@ -378,7 +378,7 @@ def accuracies() -> str:
         ours.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in groups)])
         cells = [[f"{_of(means, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in groups]
         theirs.append([f"{name}, in the paper", *map(", ".join, cells)])
-    return table(["", *columns], ours + theirs)
+    return markdown_table(["", *columns], ours + theirs)
 
 
 def _accuracy(setting: tuple[int, int], model: str) -> str:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from nclib import paths
 from nclib.imbalance import step_imbalance
-from nclib.publish.plotting import MODEL_STYLE
+from nclib.plots import MODEL_STYLE
 from nclib.store import reference_store
 
 NETWORKS = {

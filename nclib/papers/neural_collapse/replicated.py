@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from nclib.config import StoredConfig, run_id
+from nclib.figures import markdown_table
 from nclib.papers.neural_collapse import replication
 from nclib.papers.neural_collapse.collapse_tables import EVERY, FRESH, PARTS, change, compared, exchange, spoken
 from nclib.provenance import processor_kinds
-from nclib.publish.numbers import table
 
 # The rows of `EVERY` in the order of the protocol's page; the first two are primary.
 PRIMARY = ("nc2c", "nc3c")
@@ -61,7 +61,7 @@ def tests_table() -> str:
                 lines.append([f"{EVERY[name].label}, {text}", "–", *cells, "–", before])
     heads = ["verdict", "mean of the three settings", "K_A = 3", "K_A = 5", "K_A = 7"]
     heads += ["s.d. between settings", "first experiment"]
-    return table(["", *heads], lines)
+    return markdown_table(["", *heads], lines)
 
 
 def sensitivity_table() -> str:
@@ -74,7 +74,7 @@ def sensitivity_table() -> str:
             which = f"{which}, K_A = {k_a:g}"
         cells = [spoken(row.change, row.low, row.high, row.seeds) for row in kept.itertuples()]
         lines.append([which, str(kept["seeds"].iloc[0]), *cells])
-    return table(["", "seeds", *(EVERY[name].label for name in PRIMARY)], lines)
+    return markdown_table(["", "seeds", *(EVERY[name].label for name in PRIMARY)], lines)
 
 
 def mixed(records: Mapping[str, Any]) -> str:

@@ -1,4 +1,8 @@
+"""Each kind of picture shows what its frame holds."""
+
+import base64
 import itertools
+import re
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -7,13 +11,14 @@ import pandas as pd
 import pytest
 from colours import APART, BLIND, distance
 
-from nclib.publish import plotting
+from nclib import plots
+from nclib.metrics import simplex_etf
 
 
 @pytest.fixture(autouse=True)
 def style():
     with mpl.rc_context():
-        plotting.use_style()
+        plots.use_style()
         yield
 
 
@@ -29,12 +34,12 @@ def drawn(ax):
 
 
 def axes():
-    return plt.subplots(figsize=(plotting.ONE_COLUMN, 2.2))[1]
+    return plt.subplots(figsize=(plots.ONE_COLUMN, 2.2))[1]
 
 
 def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
     ax = axes()
-    assert plotting.curves(frame(seeds=(0, 1, 5)), "accuracy", ax) is ax
+    assert plots.curves(frame(seeds=(0, 1, 5)), "accuracy", ax) is ax
     explicit, deq = drawn(ax)
     np.testing.assert_allclose(explicit.get_ydata(), [3, 4, 5, 6])  # epoch + mean seed
     np.testing.assert_allclose(deq.get_ydata(), [13, 14, 15, 16])
@@ -46,7 +51,7 @@ def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
 def test_colour_and_marker_are_the_model_and_line_style_the_split():
     ax = axes()
     for split in ("test", "train"):
-        plotting.curves(frame(), "accuracy", ax, split)
+        plots.curves(frame(), "accuracy", ax, split)
     lines = [drawn(ax)[place] for place in (0, 2, 1, 3)]
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-", "--"]
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
@@ -57,12 +62,12 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
 def test_mixed_settings_are_not_averaged():
     mixed = pd.concat([frame(), frame()])
     with pytest.raises(ValueError, match="duplicate entries"):
-        plotting.curves(mixed, "accuracy", axes())
+        plots.curves(mixed, "accuracy", axes())
 
 
 def test_what_is_not_finite_leaves_a_gap():
     values = frame(seeds=(0,), models=("deq",), splits=("train",)).assign(value=[0.01, 0.0, np.inf, 1.0])
-    ax = plotting.curves(values, "accuracy", axes(), "train", log=True)
+    ax = plots.curves(values, "accuracy", axes(), "train", log=True)
     assert np.isnan(drawn(ax)[0].get_ydata()[2])
 
 
@@ -74,7 +79,7 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
         "half": [0.5, 0.1, np.nan, 0.2],
     })  # fmt: skip
     _, ax = plt.subplots()
-    plotting.forest(rows, ax, label="points", names=["b", "a"])
+    plots.forest(rows, ax, label="points", names=["b", "a"])
     assert [text.get_text() for text in ax.get_yticklabels()] == ["b", "a"] and ax.get_ylim()[0] > ax.get_ylim()[1]
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ"]
     (explicit, deq) = ax.containers
@@ -87,7 +92,7 @@ def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
     points = [(name, seed, at) for name in ("fixed_point", "broyden") for seed in range(3) for at in (1, 2, 5, 50)]
     rows = pd.DataFrame(points, columns=["method", "seed", "at"]).assign(split="train")
     rows["value"] = 1.0 + 10 * (rows["method"] == "broyden") + rows["seed"] + rows["at"]
-    ax = plotting.sweep(rows, "method", axes(), label="residual", across="T", log=True, log_across=True)
+    ax = plots.sweep(rows, "method", axes(), label="residual", across="T", log=True, log_across=True)
     plain, broyden = drawn(ax)
     np.testing.assert_allclose(plain.get_ydata(), [3, 4, 7, 52])  # 1 + T + mean seed
     np.testing.assert_allclose(broyden.get_ydata(), [13, 14, 17, 62])
@@ -109,7 +114,7 @@ def _arm_rows():
 
 
 def test_arms_are_geometric_means_with_the_range_of_seeds():
-    ax = plotting.arms(_arm_rows(), plt.figure().subplots(), label="error", across="step")
+    ax = plots.arms(_arm_rows(), plt.figure().subplots(), label="error", across="step")
     assert ax.get_legend_handles_labels()[1] == ["DEQ", "FNN a", "FNN b"]
     np.testing.assert_allclose(ax.lines[0].get_ydata(), 10.0 ** -np.array([1.5, 2.5, 3.5]))
     assert len({line.get_color() for line in drawn(ax)}) == 3
@@ -118,22 +123,22 @@ def test_arms_are_geometric_means_with_the_range_of_seeds():
 
 
 def test_traces_count_evaluations_from_one_and_leave_gaps():
-    ax = plotting.traces({"anderson": [1, 0.1, 0.0], "mine": [1, np.inf, 0.2]}, axes(), tol=1e-2)
+    ax = plots.traces({"anderson": [1, 0.1, 0.0], "mine": [1, np.inf, 0.2]}, axes(), tol=1e-2)
     first, second, limit = ax.get_lines()
     np.testing.assert_array_equal(first.get_xdata(), [1, 2, 3])
     np.testing.assert_array_equal(first.get_ydata(), [1, 0.1, np.nan])
     np.testing.assert_array_equal(second.get_ydata(), [1, np.nan, 0.2])
-    assert first.get_label() == plotting.METHOD_STYLE["anderson"].label and second.get_label() == "mine"
+    assert first.get_label() == plots.METHOD_STYLE["anderson"].label and second.get_label() == "mine"
     assert first.get_color() != second.get_color() and first.get_marker() != second.get_marker()
     assert ax.get_yscale() == "log" and set(limit.get_ydata()) == {1e-2}
 
 
 @pytest.mark.parametrize("vision", BLIND)
 def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision):
-    models = plotting.MODEL_STYLE
+    models = plots.MODEL_STYLE
     together = [
-        [style.colour for style in plotting.METHOD_STYLE.values()],
-        [style.colour for style in plotting.GROUP_STYLE.values()],
+        [style.colour for style in plots.METHOD_STYLE.values()],
+        [style.colour for style in plots.GROUP_STYLE.values()],
         [models["explicit"].colour, models["deq"].colour],
         ["C0", "C1", "C2"],  # the lines of the course
         ["C0", "C3", "C2"],
@@ -141,3 +146,87 @@ def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision
     for colours in together:
         apart = [distance(*pair, vision) for pair in itertools.combinations(colours, 2)]
         assert min(apart) > APART, f"{vision}: {colours}"
+
+
+def test_the_style_does_not_depend_on_settings_of_ones_own():
+    ours = dict(mpl.rcParams)
+    mpl.rcParams.update({"axes.grid": True, "font.family": "serif", "lines.linestyle": "--", "font.size": 20})
+    plots.use_style()
+    assert dict(mpl.rcParams) == ours
+
+
+def test_cosine_gram_of_a_simplex():
+    ideal = np.eye(4) * 4 / 3 - 1 / 3
+    vectors = simplex_etf(4, 6).numpy() * np.array([[1], [2], [1], [3]])
+    np.testing.assert_allclose(plots.cosine_gram(vectors, centred=False), ideal, atol=1e-12)
+    shifted = simplex_etf(4, 6).numpy() + 5.0
+    np.testing.assert_allclose(plots.cosine_gram(shifted, centred=True), ideal, atol=1e-9)
+    assert plots.cosine_gram(shifted, centred=False).min() > 0.9
+
+
+def test_gram_shows_the_matrix_with_the_ideal_in_the_middle_of_its_colours():
+    matrix = np.arange(16.0).reshape(4, 4) / 16
+    ax = plots.gram(matrix, axes(), majority=3, span=0.5, classes=[2, 0, 1, 3])
+    mesh = ax.collections[0]
+    np.testing.assert_array_equal(np.asarray(mesh.get_array()).reshape(4, 4), matrix)
+    np.testing.assert_allclose(mesh.get_clim(), [-1 / 3 - 0.5, -1 / 3 + 0.5])
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["2", "0", "1", "3"]
+    assert [list(line.get_ydata()) for line in ax.get_lines()] == [[3, 3], [0, 1]]
+
+
+def test_an_embedding_has_the_points_of_each_class_and_crosses_for_the_minority():
+    points = np.arange(12.0).reshape(6, 2)
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    ax = plots.embedding(points, labels, axes(), minority=[1], class_names=["cat", "dog", "owl"])
+    drawn_points = [np.asarray(cloud.get_offsets()) for cloud in ax.collections if len(cloud.get_offsets())]
+    for shown, k in zip(drawn_points, [0, 2, 1], strict=True):  # the minority on top
+        np.testing.assert_array_equal(shown, points[labels == k])
+    bold = {text.get_text() for text in ax.texts if text.get_fontweight() == "bold"}
+    assert bold == {"dog"}
+    assert plots.embed(np.random.default_rng(0).normal(size=(12, 5))).shape == (12, 2)
+
+
+def test_logarithmic_axes_have_plain_numbers():
+    ax = plots.plain_log(axes(), sizes=[10, 200])
+    ax.plot([10, 200], [0.01, 20.0])
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["10", "200"]
+    assert {"0.1", "1", "10"} <= {text.get_text() for text in ax.get_yticklabels()}
+
+
+def test_one_legend_names_every_line_once_and_the_papers_last():
+    fig, (left, right) = plt.subplots(1, 2)
+    left.plot([1], label="paper, CIFAR-10")
+    left.plot([1], label="DEQ")
+    right.plot([1], label="DEQ")
+    right.plot([1], label="method")
+    legend = plots.figure_legend(fig, [left, right])
+    assert [text.get_text() for text in legend.get_texts()] == ["DEQ", "paper, CIFAR-10"]
+
+
+def test_printed_values_of_the_paper_are_drawn_right_of_the_axes():
+    printed = [("explicit", 20.0, 1.0), ("deq", 30.0, None)]
+    ax = plots.curves(frame(), "accuracy", axes(), printed=printed, printed_range=(10, 40))
+    assert [text.get_text() for text in ax.texts] == ["20", "30"]
+    assert ax.get_ylim()[1] >= 40
+    assert any(list(line.get_ydata()) == [10, 40] for line in ax.get_lines())
+
+
+def test_a_picture_is_html_with_its_words_and_can_still_be_saved(tmp_path):
+    fig, ax = plt.subplots(figsize=(3, 2))
+    ax.plot([1, 2])
+    page = plots.picture(fig, 'Rising line, "steep" <b>\n  and straight.').data
+    assert 'alt="Rising line, &quot;steep&quot; &lt;b&gt; and straight." width="288"' in page and "\n" not in page
+    assert base64.b64decode(re.search(r"base64,([^\"]+)", page).group(1)).startswith(b"\x89PNG")
+    assert fig.number not in plt.get_fignums()
+    fig.savefig(tmp_path / "later.png")
+
+
+def test_progress_is_one_line_that_is_updated_in_its_place(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.DisplayHandle.display", lambda self, line: shown.append(line.data))
+    monkeypatch.setattr("IPython.display.DisplayHandle.update", lambda self, line: shown.append(line.data))
+    progress = plots.live_progress(every=1000)
+    for done in range(4):
+        progress(done, 3, f"epoch {done}")
+    assert len(shown) == 2 and "0 of 3 runs" in shown[0] and "3 of 3 runs" in shown[1]

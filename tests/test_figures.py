@@ -1,3 +1,5 @@
+"""Files with their records, and tables as people read them."""
+
 import hashlib
 import json
 import os
@@ -5,14 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
-from nclib import paths
-from nclib.publish import artefacts
+from nclib import figures, paths
+from nclib.metrics import LABELS
 
 CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
 
@@ -30,7 +33,7 @@ def table():
 
 def test_a_figure_lands_complete(tmp_path):
     plotted = pd.DataFrame({"epoch": [1, 2], "value": [0.1, 1 / 3]})
-    files = artefacts.save_figure(figure(), "neural_collapse/fig3", CAPTION, ["b", "a", "b"], "quick", plotted)
+    files = figures.save_figure(figure(), "neural_collapse/fig3", CAPTION, ["b", "a", "b"], "quick", plotted)
     folder = paths.results("quick") / "figures" / "neural_collapse"
     assert files == {kind: folder / f"fig3.{kind}" for kind in ("pdf", "png", "csv", "json")}
     assert sorted(folder.iterdir()) == sorted(files.values())  # nothing left aside
@@ -45,7 +48,7 @@ def test_a_figure_lands_complete(tmp_path):
 
 
 def test_figure_is_saved_at_its_size_with_embedded_fonts():
-    files = artefacts.save_figure(figure(), "f", CAPTION, [], "quick")
+    files = figures.save_figure(figure(), "f", CAPTION, [], "quick")
     with Image.open(files["png"]) as image:
         assert image.size == (975, 600)  # 3.25 in × 2 in at 300 dpi
     pdf = files["pdf"].read_bytes()
@@ -55,23 +58,21 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
 
 @pytest.mark.slow
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
-    plt.rcdefaults()  # as the other process has it, whatever style earlier tests have set
-    plt.switch_backend("Agg")
     code = (
-        "import sys; sys.path.insert(0, 'tests/publish')\n"
-        "import test_artefacts as t; from nclib.publish import artefacts\n"
-        "artefacts.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
-        "artefacts.save_table(t.table(), 't', t.CAPTION, [], 'quick')"
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "import test_figures as t; from nclib import figures\n"
+        "figures.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
+        "figures.save_table(t.table(), 't', t.CAPTION, [], 'quick')"
     )
     here = [
-        artefacts.save_figure(figure(), "f", CAPTION, [], "quick"),
-        artefacts.save_table(table(), "t", CAPTION, [], "quick"),
+        figures.save_figure(figure(), "f", CAPTION, [], "quick"),
+        figures.save_table(table(), "t", CAPTION, [], "quick"),
     ]
     there = tmp_path / "there"
     subprocess.run(
         [sys.executable, "-c", code],
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[1],
         env={**os.environ, "NCLIB_RESULTS": str(there), "PYTHONHASHSEED": "5"},
     )
     for files in here:
@@ -82,9 +83,40 @@ def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
 
 def test_a_table_keeps_numbers_and_shows_text():
     shown = pd.DataFrame({"model": ["DEQ", "a|b"], "accuracy": ["0.33 ± 0.01", "<b>"]})
-    files = artefacts.save_table(table(), "t1", CAPTION, ["r"], "quick", display=shown)
+    files = figures.save_table(table(), "t1", CAPTION, ["r"], "quick", display=shown)
     assert pd.read_csv(files["csv"])["accuracy"][0] == 1 / 3
     assert files["md"].read_text() == (
         "| model | accuracy |\n|---|---|\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
     )
     assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md"}
+
+
+def test_a_figure_is_saved_the_same_whatever_settings_a_reader_has():
+    fig = figure()
+    here = figures.save_figure(fig, "f", CAPTION, [], "quick")
+    before = {kind: here[kind].read_bytes() for kind in ("pdf", "png")}
+    own = {"savefig.bbox": "tight", "savefig.facecolor": "red", "savefig.transparent": True, "pdf.fonttype": 3}
+    with mpl.rc_context(own):
+        figures.save_figure(fig, "f", CAPTION, [], "quick")
+    assert before == {kind: here[kind].read_bytes() for kind in ("pdf", "png")}
+
+
+def test_readable_puts_the_claim_first_and_leaves_the_table_as_it_is():
+    columns = {
+        "metric": ["nc1_pinv", "loss"],
+        "difference": [-0.123456, float("nan")],
+        "half": [1e-7, 2.0],
+        "settings_found": [4, 0],
+        "settings_planned": [9, None],
+        "verdict": ["equal", "reported"],
+        "claim": ["a < b, DEQ / explicit", ""],
+        "remark": ["", None],
+        "lead": [True, False],
+    }
+    frame = pd.DataFrame(columns)
+    before = frame.copy()
+    shown = figures.readable(frame)
+    pd.testing.assert_frame_equal(frame, before)
+    assert list(shown) == ["claim", "metric", "verdict", "difference", "± 95 %", "settings", "remark"]
+    assert shown.iloc[0].tolist() == ["a < b, DEQ / ResNet-18", "NC1, eq. 12", "equal", "−0.123", "1e−07", "4 of 9", ""]
+    assert shown.iloc[1].tolist() == ["", LABELS.get("loss", "loss"), "reported", "", "2", "0", ""]

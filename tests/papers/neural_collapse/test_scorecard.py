@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from tidy import rows, stack, trained
 
+from nclib.figures import save_table
 from nclib.papers.neural_collapse import accuracy_tables, scorecard
-from nclib.publish.artefacts import save_table
 
 
 @pytest.fixture(autouse=True)

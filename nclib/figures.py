@@ -1,0 +1,464 @@
+"""Figures and tables on disk, with a caption and a record of where they come from; what captions
+say about runs; tables as people read them.
+
+Same input, same bytes: no format holds a date, a version or a random identifier, so a file that
+changed in a comparison did change. Time, commit and versions are in the record beside it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from nclib import paths, provenance
+from nclib.config import DataConfig, RunConfig, TrainConfig
+from nclib.metrics.table import LABELS
+from nclib.paths import csv_bytes, sha256, write_atomic
+from nclib.profiles import class_counts, outline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# --- figures and tables on disk -------------------------------------------------------------------
+
+WRITTEN: dict[Path, str] = {}
+"""Files saved by this process, with their digests."""
+
+
+def save_figure(
+    fig: Figure,
+    name: str,
+    caption: str,
+    runs: Iterable[str],
+    profile: str,
+    data: pd.DataFrame | None = None,
+) -> dict[str, Path]:
+    """Save a figure as PDF (TrueType fonts embedded) and PNG (300 dpi), its numbers as CSV, and a
+    record.
+
+    Parameters
+    ----------
+    fig : drawn at its final width; it is saved as it is, nothing is cropped
+    name : "paper/notebook" or any path of plain names, without an ending; it lands in
+        ``results(profile)/figures/<name>.*``
+    caption : what is drawn, from which profile, how many seeds, what the error bars mean
+    runs : ids of the runs behind it; empty where nothing was trained
+    profile : among whose results it lands
+    data : tidy frame of the drawn numbers
+
+    Returns
+    -------
+    dict
+        "pdf", "png", "csv" (with data) and "json" to absolute paths.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import nclib as nc
+    >>> fig, ax = plt.subplots(figsize=(2, 2))
+    >>> files = nc.save_figure(fig, "mine/plot", "A plot, profile smoke.", [], "smoke")
+    >>> plt.close(fig)
+    >>> sorted(files)
+    ['json', 'pdf', 'png']
+    """
+    contents = {"pdf": _render(fig, "pdf")}
+    layout = fig.get_layout_engine()
+    fig.set_layout_engine("none")  # that of the PDF: to find it takes as long as to render it
+    contents["png"] = _render(fig, "png")
+    fig.set_layout_engine(layout or "none")
+    if data is not None:
+        data = data.drop(columns="protocol", errors="ignore")  # the runs record it
+        contents["csv"] = csv_bytes(data)
+    base = paths.results(profile) / "figures" / name
+    return _save(base, contents, name, caption, runs, profile)
+
+
+def save_table(
+    frame: pd.DataFrame,
+    name: str,
+    caption: str,
+    runs: Iterable[str],
+    profile: str,
+    display: pd.DataFrame | None = None,
+) -> dict[str, Path]:
+    """Save a table as CSV (the raw numbers), Markdown (what a reader sees), and a record.
+
+    Parameters
+    ----------
+    frame : the numbers, in full precision; its index is left out, so name every column that matters
+    name, caption, runs, profile : as of `save_figure`; it lands in
+        ``results(profile)/tables/<name>.*``
+    display : the same content as readable text, such as "94.00 ± 1.00"; None shows ``frame`` with
+        four significant digits and a dash for what is missing
+
+    Returns
+    -------
+    dict
+        "csv", "md" and "json" to absolute paths.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> table = pd.DataFrame({"model": ["deq"], "accuracy": [0.9]})
+    >>> sorted(nc.save_table(table, "mine/table", "A table, profile smoke.", [], "smoke"))
+    ['csv', 'json', 'md']
+    """
+    shown = frame if display is None else display
+    cells = shown.astype(object).map(_cell).to_numpy()
+    markdown = markdown_table(map(str, shown.columns), cells)
+    contents = {"csv": csv_bytes(frame), "md": f"{markdown}\n\n{caption}\n".encode()}
+    base = paths.results(profile) / "tables" / name
+    return _save(base, contents, name, caption, runs, profile)
+
+
+def _save(
+    base: Path,
+    contents: Mapping[str, bytes],
+    name: str,
+    caption: str,
+    runs: Iterable[str],
+    profile: str,
+) -> dict[str, Path]:
+    """Write the files by their endings, and beside them ``<base>.json``: caption, runs, checksums,
+    commit and versions."""
+    record = {
+        "name": name,
+        "caption": caption,
+        "profile": profile,
+        "runs": sorted({str(run) for run in runs}),
+        **provenance.capture(),
+        "files": {},
+    }
+    written = {}
+    for ending, content in contents.items():
+        path = write_atomic(f"{base}.{ending}", content)
+        record["files"][path.name] = {"sha256": sha256(content), "bytes": len(content)}
+        WRITTEN[path] = sha256(content)
+        written[ending] = path
+    text = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
+    path = write_atomic(f"{base}.json", text)  # last: its presence shows that the rest is complete
+    WRITTEN[path] = sha256(text)
+    written["json"] = path
+    return written
+
+
+def _render(fig: Figure, ending: str) -> bytes:
+    """The figure as a file: saved by matplotlib's own settings, with fonts that PDF can embed."""
+    import matplotlib as mpl  # here, since every worker loads this module, and none of them draws
+
+    saving = {"pdf.fonttype": 42}
+    for name, value in mpl.rcParamsDefault.items():
+        if name.startswith("savefig."):
+            saving[name] = value
+    empty = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[ending]
+    buffer = io.BytesIO()
+    with mpl.rc_context(saving):
+        fig.savefig(buffer, format=ending, dpi=300, metadata=dict.fromkeys(empty))
+    return buffer.getvalue()
+
+
+def _cell(value: object) -> str:
+    if pd.isna(value):
+        return "–"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+# --- what captions say ----------------------------------------------------------------------------
+
+
+def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Which of the paper's data sets each of these stands for, by its number of classes.
+
+    Parameters
+    ----------
+    configs : of any runs
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.figures.stand_ins(nc.experiment("fig3", "smoke"))
+    {'digits': 'cifar10'}
+    """
+    papers = {10: "cifar10", 100: "cifar100"}
+    names = sorted({config.data.dataset for config in configs})
+    return {
+        name.split("@")[0]: papers[outline(name).classes]
+        for name in names
+        if outline(name).classes in papers
+    }
+
+
+def describe_runs(configs: Sequence[RunConfig]) -> str:
+    """One paragraph for captions: profile, data with the real n_A and n_B, test images, network,
+    protocol, seeds.
+
+    Parameters
+    ----------
+    configs : of the runs that are shown
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> "digits" in nc.figures.describe_runs(nc.experiment("fig3", "smoke"))
+    True
+    """
+    configs = [config for config in configs if isinstance(config, RunConfig)]
+    first = configs[0]
+    settings = dict.fromkeys(_describe_data(config.data) for config in configs)
+    tested = dict.fromkeys(_describe_test(config.data) for config in configs)
+    optimisers = dict.fromkeys(_describe_optimiser(config.train) for config in configs)
+    network = f"ResNet-18 of width {first.model.width}"
+    cells = sorted({config.model.own_cell for config in configs if config.model.own_cell})
+    if cells:
+        network += f" with {' and '.join(cells)}"
+    training = f"{first.train.epochs} epochs of {' or '.join(optimisers)}"
+    if all(config.data.augment == "none" for config in configs):
+        training += " without augmentation"
+    counts = _seeds_of_settings(configs)
+    if counts == {1}:
+        seeds = "1 seed, so no s.d. over seeds"
+    elif len(counts) == 1:
+        seeds = f"{max(counts)} seeds"
+    else:
+        seeds = f"{min(counts)} to {max(counts)} seeds"
+    return (
+        f"Profile {first.profile}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. "
+        f"{network}, {training}, {seeds}."
+    )
+
+
+def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals") -> str:
+    """For captions, what is drawn or listed of these seeds: "means over seeds with 95 %
+    t-intervals", or of a single one "values of one seed, so without 95 % t-intervals".
+
+    Parameters
+    ----------
+    configs : of the runs that are shown
+    spread : what is drawn around the means, a plural
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.figures.describe_seeds(nc.experiment("fig3", "smoke", seeds=3))
+    'means over seeds with 95 % t-intervals'
+    """
+    if max(_seeds_of_settings(configs)) > 1:
+        return f"means over seeds with {spread}"
+    return f"values of one seed, so without {spread}"
+
+
+def _seeds_of_settings(configs: Sequence[RunConfig]) -> set[int]:
+    """The numbers of seeds that settings have."""
+    seeds = set()
+    for config in configs:
+        images = config.data
+        setting = (images.dataset, images.imbalance, images.num_majority, images.ratio)
+        seeds.add((setting, config.seed))
+    return set(Counter(setting for setting, _ in seeds).values())
+
+
+def _describe_optimiser(train: TrainConfig) -> str:
+    name = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}[train.optimiser]
+    return (
+        f"{name} (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
+        f"weight decay {train.weight_decay:g})"
+    )
+
+
+def _data_name(dataset: str) -> str:
+    """A data set as sentences name it: without the fingerprint; an image folder as such."""
+    name = dataset.split("@")[0]
+    if name.startswith("folder:"):
+        return f"the image folder {name.removeprefix('folder:')}"
+    return name
+
+
+def _describe_test(images: DataConfig) -> str:
+    of_classes = f"of each class of {_data_name(images.dataset)}"
+    if images.test_per_class:
+        return f"{images.test_per_class} images {of_classes}"
+    least, most = outline(images.dataset).test or (0, 0)
+    if not most:
+        return f"all test images {of_classes}"
+    if least == most:
+        return f"{most} images {of_classes}"
+    return f"{least} to {most} images {of_classes}"
+
+
+def _describe_data(images: DataConfig) -> str:
+    name = _data_name(images.dataset)
+    about = outline(images.dataset)
+    n_max = images.n_max or about.per_class
+    if images.imbalance == "balanced":
+        return f"{name} balanced ({about.classes} classes, {n_max} training images each)"
+    kind = f"K_A = {images.num_majority} of" if images.imbalance == "step" else "exponential over"
+    smallest = int(class_counts(images).min())
+    sizes = f"n_A = {n_max}, n_B = {smallest}"
+    real = n_max / smallest
+    if abs(real / images.ratio - 1) >= 0.01:
+        sizes += f", in fact R = {real:.4g}"
+    if smallest == 1:
+        sizes += ", and a class of one image has no within-class variance"
+    return f"{name} with {kind} {about.classes} classes, R = {images.ratio:g} ({sizes})"
+
+
+# --- tables as people read them -------------------------------------------------------------------
+
+VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
+"""What tables call their verdicts."""
+
+_COLUMN_NAMES = {
+    "half": "± 95 %",
+    "interval": "± 95 %",
+    "arm_value": "DEQ",
+    "deq": "DEQ",
+    "explicit": "ResNet-18",
+    "value": "the other",
+    "model": "compared with",
+    "detectable": "detectable difference",
+    "lower_in": "lower in",
+    "settings_found": "settings",
+    "printed": "the paper",
+    "regenerated": "found",
+}
+"""Columns that readers call by another name."""
+_PLACES = (
+    *("panel", "item", "setting", "step", "way", "place", "part", "data", "stands for"),
+    *("dataset", "K_A", "R"),
+)
+_CLAIMS = (
+    *("remedy", "arm", "printed", "claim", "metric", "quantity", "accuracy", "measure"),
+    *("model", "split"),
+)
+_FIRST = (*_PLACES, *_CLAIMS, *VERDICT_COLUMNS, "scale")
+_LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command")
+_LAST += ("notebook", "runs")
+_FOR_PROGRAMS = ("id", "lead", "saved", "settings_planned")
+
+_SAVED_NAMES = {
+    r"(?<=[−/] )explicit(?=$|[:,] (?!same))|^explicit$": "ResNet-18",
+    "^deq$": "DEQ",
+    r"(?<!-)\bexplicit[ _]matched\b|explicit, same cell": "same block, once",
+    r"(?<!-)\bweight[ _]tied\b": "weight-tied",
+    r"(?<!-)\bexplicit[ _]flops\b": "explicit, same compute",
+    "NC1, class-balanced": "NC1, eq. 12, class-balanced",
+    "cosine among minority classes": "cos(w_j, w_k) of minority classes",
+}
+_NUMBER = re.compile(r"(?<![\w.=-])-?\.?\d[\d.]*(?:e-\d+)?")
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of verdicts for readers: where and what is claimed, the verdict and its scale, the
+    numbers, then remarks, in the names that captions use.
+
+    Parameters
+    ----------
+    table : of results; what is saved is the table itself, not this text
+
+    Returns
+    -------
+    DataFrame
+        Of text, with three significant digits. Columns that are for programs are left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> readable(pd.DataFrame({"metric": ["nc1_pinv"], "half": [0.12345], "verdict": ["equal"]}))
+           metric verdict ± 95 %
+      NC1, eq. 12   equal  0.123
+    """
+    if "settings_planned" in table:
+        table = table.assign(settings_found=_found_of_planned(table))
+    table = table.drop(columns=list(_FOR_PROGRAMS), errors="ignore")
+    between = [name for name in table if name not in _FIRST and name not in _LAST]
+    order = [name for name in (*_FIRST, *between, *_LAST) if name in table]
+    shown = table[order].replace({"metric": LABELS}).map(_text).rename(columns=_COLUMN_NAMES)
+    shown.index = [""] * len(shown)
+    return shown
+
+
+def _found_of_planned(table: pd.DataFrame) -> list[str]:
+    """Settings, such as "4 of 9"."""
+    texts = []
+    for found, planned in zip(table["settings_found"], table["settings_planned"], strict=True):
+        text = "" if pd.isna(found) else f"{found:.0f}"
+        if text and pd.notna(planned):
+            text += f" of {planned:.0f}"
+        texts.append(text)
+    return texts
+
+
+def _text(value: object) -> object:
+    if isinstance(value, str):
+        return minus(for_readers(value))
+    if pd.isna(value):
+        return ""
+    if isinstance(value, float):
+        return minus(f"{value:.3g}")
+    return value
+
+
+def for_readers(text: str) -> str:
+    """The text with the names of networks and metrics that pictures use for those in saved tables;
+    ids stay.
+
+    Parameters
+    ----------
+    text : from a cell of a saved table
+
+    Examples
+    --------
+    >>> for_readers("controls: NC1, class-balanced, DEQ − explicit matched")
+    'controls: NC1, eq. 12, class-balanced, DEQ − same block, once'
+    >>> for_readers("DEQ / explicit: NC1"), for_readers("digits-explicit_matched-s0-3e1")
+    ('DEQ / ResNet-18: NC1', 'digits-explicit_matched-s0-3e1')
+    """
+    for saved, name in _SAVED_NAMES.items():
+        text = re.sub(saved, name, text)
+    return text
+
+
+def minus(text: str) -> str:
+    """The text with a minus sign for the hyphen of each negative number and exponent; the hyphens
+    of words, names and dates stay, and so does ``lr=1e-4``, which one types.
+
+    Parameters
+    ----------
+    text : with numbers in it
+
+    Examples
+    --------
+    >>> minus("-0.4 (-1.6 to 0.8), 1e-06, run-3-a7, 2026-01-02, -p lr=1e-4")
+    '−0.4 (−1.6 to 0.8), 1e−06, run-3-a7, 2026-01-02, -p lr=1e-4'
+    """
+    return _NUMBER.sub(lambda number: number[0].replace("-", "−"), text)
+
+
+def markdown_table(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    Parameters
+    ----------
+    heads : of the columns
+    rows : of the cells, as text
+
+    Examples
+    --------
+    >>> print(markdown_table(["a", "b"], [["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    heads = list(heads)
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
