@@ -72,12 +72,12 @@ test-slow: setup
 	$(PYTEST) -m slow $(ARGS)
 
 # The core on the oldest torch that it accepts, in an environment of its own that is removed afterwards.
-OLDEST := solver deq gradients jacobian moments metrics losses imbalance
+OLDEST := solvers deq moments metrics measure losses imbalance
 test-oldest:
 	"$$PYTHON" -m venv build/oldest
 	build/oldest/bin/python -m pip install -q "torch==2.6.*" "torchvision==0.21.*" lazy-loader numpy pytest hypothesis \
 		filelock matplotlib pandas pillow pydantic pyyaml rich scikit-learn scipy seaborn typer
-	build/oldest/bin/python -m pytest $(foreach name,$(OLDEST),$(wildcard tests/test_$(name).py tests/core/test_$(name).py)) $(ARGS)
+	build/oldest/bin/python -m pytest $(foreach name,$(OLDEST),tests/test_$(name).py) $(ARGS)
 	rm -rf build/oldest
 
 lab: setup

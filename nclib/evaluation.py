@@ -10,14 +10,10 @@ from torch.nn import functional as F
 
 from nclib import metrics
 from nclib.losses import adjusted_logits
-from nclib.metrics.checks import class_mask
 from nclib.metrics.measure import evaluating
-from nclib.metrics.report import report_of
+from nclib.metrics.moments import class_mask
+from nclib.metrics.report import CENTRED, report_of
 from nclib.models import Classifier
-
-CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
-"""Metrics that depend on where the class means are centred; logged for the sample mean too, under names ending in
-".sample"."""
 
 
 class Outputs(NamedTuple):

@@ -19,7 +19,7 @@ import pandas as pd
 
 from nclib import paths, provenance
 from nclib.config import DataConfig, RunConfig, TrainConfig
-from nclib.metrics.table import LABELS
+from nclib.metrics import LABELS
 from nclib.paths import csv_bytes, sha256, write_atomic
 from nclib.profiles import class_counts, outline
 

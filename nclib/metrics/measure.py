@@ -17,10 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from nclib.deq import DEQ
-from nclib.metrics.alone import nc0
-from nclib.metrics.checks import Weighting
-from nclib.metrics.definitions import ncc_mismatches
-from nclib.metrics.moments import ClassMoments, class_moments
+from nclib.metrics.definitions import nc0, ncc_mismatches
+from nclib.metrics.moments import ClassMoments, Weighting, class_moments
 from nclib.metrics.report import report_of
 
 if TYPE_CHECKING:

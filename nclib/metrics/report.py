@@ -1,15 +1,150 @@
-"""Every metric at once, of all classes and of majority and minority alone."""
+"""All metrics of a set of features at once: ``nc_report``, and the values that they can have.
+
+To add a metric, define it in ``definitions.py`` and give it a line in ``_values`` and in
+``_ideals``, where they stand in the order of the report.
+"""
 
 import math
+import warnings
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_logits, class_mask, scaled_rows
-from nclib.metrics.definitions import ncc_mismatches, whitened_squares
-from nclib.metrics.moments import ClassMoments, class_moments
-from nclib.metrics.table import Given, computed, ideal_values
-from nclib.system.warning import warn
+from nclib.metrics.definitions import (
+    classifier_norm_ratio,
+    minority_cosine,
+    nc1_cdnv,
+    nc1_pinv,
+    nc1_pinv_class_balanced,
+    nc1_trace_ratio,
+    nc2_equiangular,
+    nc2_equinorm,
+    nc2_etf_distance,
+    nc3_alignment,
+    nc3_self_duality,
+    ncc_mismatches,
+    paper_eq13_uncentred,
+    paper_eq13_uncentred_printed_constant,
+    paper_eq14_uncentred,
+)
+from nclib.metrics.moments import (
+    Array,
+    Classes,
+    ClassMoments,
+    Weighting,
+    as_tensor,
+    check_logits,
+    class_mask,
+    class_moments,
+)
+from nclib.solvers import is_whole
+
+SMALL_CLASS = 5
+"""Samples below which the variance of a class is too small by more than a fifth (1 − 1/n)."""
+
+GROUPS = ("majority", "minority")
+
+CENTRED = (
+    "nc1_pinv",
+    "nc1_trace_ratio",
+    "nc1_cdnv",
+    "nc2_etf_distance",
+    "nc2_equinorm",
+    "nc2_equiangular",
+    "nc3_self_duality",
+    "nc3_alignment",
+)
+"""Metrics of centred class means: what is logged for the sample mean as centre too."""
+
+OF_GROUPS = (
+    "nc1_pinv_class_balanced",
+    "nc1_trace_ratio",
+    "nc1_cdnv",
+    "nc2_etf_distance",
+    "nc2_equinorm",
+    "nc2_equiangular",
+    "nc3_self_duality",
+    "nc3_alignment",
+    "nc4_ncc_mismatch",
+)
+"""Metrics that are reported of majority and minority alone too."""
+
+LABELS = {
+    "nc1_pinv": "NC1, eq. 12",
+    "nc1_pinv_class_balanced": "NC1, class-balanced",
+    "nc1_trace_ratio": "NC1, trace ratio",
+    "nc1_cdnv": "NC1, CDNV",
+    "nc2_etf_distance": "NC2, centred",
+    "nc2_equinorm": "NC2, lengths",
+    "nc2_equiangular": "NC2, angles",
+    "nc3_self_duality": "NC3, centred",
+    "nc3_alignment": "NC3, alignment",
+    "nc4_ncc_mismatch": "NC4, not the nearest mean",
+    "paper_eq13_uncentred": "NC2, eq. 13",
+    "paper_eq14_uncentred": "NC3, eq. 14",
+    "minority_cosine": "cosine among minority classes",
+    "accuracy_balanced": "accuracy",
+    "accuracy_majority": "majority accuracy",
+    "accuracy_minority": "minority accuracy",
+    "loss": "loss",
+    "solver_steps": "solver evaluations",
+    "not_converged": "share not converged",
+}
+"""What readers call the metrics, and what else a run logs; others keep their names."""
+
+for _name in [name for name in LABELS if name.startswith("nc")]:
+    for _group in GROUPS:
+        LABELS[f"{_name}_{_group}"] = f"{LABELS[_name]}, {_group} classes"
+
+
+class Case(NamedTuple):
+    """What a report is computed from; None where it is not given."""
+
+    moments: ClassMoments
+    features: Tensor  # (N, d)
+    labels: Tensor  # (N,)
+    mismatches: Tensor | None  # (N,) bool, see ``ncc_mismatches``
+    classifier: Tensor | None  # (K, d)
+    minority: Tensor | None = None  # (K,) bool
+
+
+def _values(case: Case) -> dict[str, float]:
+    """Every metric of a case, in the order of the report."""
+    m = case.moments
+    w = case.classifier
+    means = m.centred_means[m.present]
+    if len(means) == 2:
+        means = torch.zeros_like(means)  # two are opposite whatever they are: every NC2 is NaN
+
+    values = {}
+    values["nc1_pinv"] = nc1_pinv(m)
+    values["nc1_pinv_class_balanced"] = nc1_pinv_class_balanced(case.features, case.labels, m)
+    values["nc1_trace_ratio"] = nc1_trace_ratio(m)
+    values["nc1_cdnv"] = nc1_cdnv(m)
+    values["nc2_etf_distance"] = nc2_etf_distance(means)
+    values["nc2_equinorm"] = nc2_equinorm(means)
+    values["nc2_equiangular"] = nc2_equiangular(means)
+    if w is not None:
+        values["nc3_self_duality"] = nc3_self_duality(w, m)
+        values["nc3_alignment"] = nc3_alignment(w, m)
+    if case.mismatches is not None:
+        values["nc4_ncc_mismatch"] = float(case.mismatches.double().mean())
+    if w is not None:
+        values["nc2_etf_distance_classifier"] = nc2_etf_distance(w)
+        values["nc2_equinorm_classifier"] = nc2_equinorm(w)
+        values["nc2_equiangular_classifier"] = nc2_equiangular(w)
+    values["rank_between"] = float(m.rank_between)
+    values["paper_eq13_uncentred"] = paper_eq13_uncentred(m)
+    values["paper_eq13_uncentred_printed_constant"] = paper_eq13_uncentred_printed_constant(m)
+    if w is not None:
+        values["paper_eq14_uncentred"] = paper_eq14_uncentred(w, m)
+    values["absent_classes"] = float((~m.present).sum())
+    values["small_classes"] = float((m.present & (m.counts < SMALL_CLASS)).sum())
+    if w is not None and case.minority is not None:
+        values["minority_cosine"] = minority_cosine(w, case.minority)
+        values["classifier_norm_ratio"] = classifier_norm_ratio(w, case.minority)
+    return values
 
 
 def nc_report(
@@ -22,55 +157,63 @@ def nc_report(
     *,
     num_classes: int | None = None,
 ) -> dict[str, float]:
-    """The metrics of `nclib.metrics.METRICS` at once, each under its name there.
+    """All metrics of neural collapse of a set of features.
 
-    ``nc2_*`` are of the centred class means, ``nc2_*_classifier`` of the classifier rows as they are,
-    ``paper_*`` of the uncentred means. ``absent_classes`` counts classes without samples (left out),
-    ``small_classes`` those with 1 to 4 samples, whose within-class variance is too small by 25 % or more.
+    Each is under the name of its function. ``nc2_*`` are of the centred class means,
+    ``nc2_*_classifier`` of the classifier rows as they are, ``paper_*`` of the uncentred means.
+    ``absent_classes`` counts classes without samples, which are left out. ``small_classes`` counts
+    those with 1 to 4 samples, whose variance is too small by 25 % or more.
 
-    What is not given is left out: without ``logits`` every ``nc4_*``; without ``w`` every ``nc3_*``, the names ending
-    in ``_classifier``, ``paper_eq14_uncentred``, ``minority_cosine`` and ``classifier_norm_ratio``.
-
-    With ``minority``, also ``minority_cosine``, ``classifier_norm_ratio`` and two blocks, ``*_majority`` and
-    ``*_minority``: the classes of a block alone, as if they were the whole problem. Means and classifier rows
-    are then centred at the block's own mean, because a face of a simplex ETF is a simplex ETF: perfect
-    collapse has 0 in both blocks. Only ``nc4_ncc_mismatch_*`` compares with all class means. A block of one
-    class has NaN where pairs are needed. Σ_W of a block is averaged over its samples.
-
-    Of two classes, in all or in a block, the centred means form a simplex whatever the features are: there
-    ``nc2_*`` of the means is NaN.
+    What is not given is left out: without ``logits`` every ``nc4_*``; without ``w`` every
+    ``nc3_*``, the names ending in ``_classifier``, ``paper_eq14_uncentred``, ``minority_cosine``
+    and ``classifier_norm_ratio``.
 
     Parameters
     ----------
-    h : (N, d) features.
-    labels : (N,) integers 0 … K−1.
-    logits : (N, K), including any bias.
-    w : (K, d) classifier rows.
-    weighting : see ``class_moments``.
-    minority : None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
-    num_classes : K; left out, it is the number of columns of the logits, of rows of w, or one more than the largest
-        label, the first of these that is given.
+    h : (N, d) features
+    labels : (N,) integers 0 … K−1
+    logits : (N, K), including any bias
+    w : (K, d) classifier rows
+    weighting : "class", "sample" or "mixed", see ``ClassMoments``
+    minority : (K,) boolean mask, or a list of class ids: neither none nor all of the classes. Adds
+        the names ending in ``_majority`` and ``_minority``, ``minority_cosine`` and
+        ``classifier_norm_ratio``
+    num_classes : K; left out, it is the number of columns of the logits, of rows of w, or one more
+        than the largest label, the first of these that is given
 
     Returns
     -------
-    dict of floats in the order of ``ideal_values``, which has their ideal values and ranges; NaN where a quantity is
-    undefined.
+    dict
+        Floats in the order of ``ideal_values``, which has their ideal values and ranges; NaN where
+        a quantity is undefined.
 
     Raises
     ------
     ValueError
-        Shapes, dtypes or labels that do not fit together, NaN or infinite values.
+        For shapes, dtypes or labels that do not fit together, NaN or infinite values.
 
     Warns
     -----
     EmptyClassWarning
         A class has no samples.
     UserWarning
-        There are more than d + 1 classes, so that no simplex exists and NC2 cannot be 0; or classes with one sample.
+        Classes have one sample and so no variance. Or there are more than d + 1 classes: then no
+        simplex exists, and NC2 cannot be 0.
+
+    Notes
+    -----
+    ``*_majority`` and ``*_minority`` are of those classes alone, as if they were the whole problem.
+    Means and classifier rows are centred at the group's own mean: a face of a simplex ETF is a
+    simplex ETF, so perfect collapse has 0 in both groups. ``nc4_ncc_mismatch_*`` alone compares
+    with all class means. A group of one class has NaN where pairs are needed.
+
+    Of two classes, in all or in a group, the centred means form a simplex whatever the features
+    are. There ``nc2_*`` of the means is NaN.
 
     Examples
     --------
-    >>> import torch, nclib as nc
+    >>> import torch
+    >>> import nclib as nc
     >>> labels = torch.arange(100) % 10
     >>> features = nc.simplex_etf(10, 16)[labels]
     >>> report = nc.nc_report(features, labels)
@@ -80,56 +223,197 @@ def nc_report(
     0.0
     """
     labels = as_tensor(labels)
-    if not labels.numel():
-        raise ValueError("labels has no rows; give features and labels of at least one sample")
     if num_classes is None:
-        given = logits if logits is not None else w
-        num_classes = int(labels.max()) + 1 if given is None else as_tensor(given).shape[0 if given is w else -1]
-    return report_of(class_moments(h, labels, num_classes, weighting), as_tensor(h), labels, logits, w, minority)
+        if logits is not None:
+            num_classes = as_tensor(logits).shape[-1]
+        elif w is not None:
+            num_classes = as_tensor(w).shape[0]
+        else:
+            num_classes = int(labels.max()) + 1 if labels.numel() else 1
+    moments = class_moments(h, labels, num_classes, weighting)
+    return report_of(moments, as_tensor(h), labels, logits, w, minority)
 
 
 def report_of(
-    m: ClassMoments, h: Tensor, labels: Tensor, logits: Array | None, w: Array | None, minority: Classes | None = None
+    m: ClassMoments,
+    h: Tensor,
+    labels: Tensor,
+    logits: Array | None,
+    w: Array | None,
+    minority: Classes | None = None,
 ) -> dict[str, float]:
-    """``nc_report`` from the moments of these features, in their weighting."""
-    labels = labels.to(m.device, torch.long)
-    tell_of_limits({"h": m.dim}, m.counts)
-    mismatches, w = None, None if w is None else scaled_rows(w, "w").to(m.device)
+    """``nc_report`` of the features whose moments are known, in their weighting."""
+    _warn_of_limits(m)
+    mismatches = None
     if logits is not None:
-        wrong = ncc_mismatches(h, check_logits(logits, len(h), m.num_classes).argmax(1), m)
-        mismatches = torch.zeros_like(m.squares).index_add_(0, labels, wrong.double())
-    given = Given(m, w, whitened_squares(h, labels, m), mismatches)
+        logits = check_logits(logits, len(h), m.num_classes)
+        mismatches = ncc_mismatches(h, logits.argmax(1), m)
+    if w is not None:
+        w = as_tensor(w).to(m.device, torch.float64)
+    case = Case(m, h, labels.to(m.device, torch.int64), mismatches, w)
     if minority is None:
-        return computed(given)
-    mask = class_mask(minority, m.num_classes).to(m.device)
-    if mask.all() or not mask.any():
-        raise ValueError(f"minority must be some but not all of the {m.num_classes} classes, got {int(mask.sum())}")
-    report = computed(given._replace(minority=mask))
-    for name, block in (("majority", ~mask), ("minority", mask)):
-        report |= {f"{key}_{name}": value for key, value in _of_block(given, h, labels, block).items()}
+        return _values(case)
+
+    minority = class_mask(minority, m.num_classes).to(m.device)
+    if minority.all() or not minority.any():
+        raise ValueError(
+            f"minority must be some but not all of the {m.num_classes} classes, "
+            f"got {int(minority.sum())}"
+        )
+    report = _values(case._replace(minority=minority))
+    for group, classes in zip(GROUPS, (~minority, minority), strict=True):
+        of_group = _values_of_group(case, classes & m.present)
+        for name in OF_GROUPS:
+            if name in report:
+                report[f"{name}_{group}"] = of_group.get(name, math.nan)
     return report
 
 
-def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[str, float]:
-    m, w, block = given.moments, given.classifier, block & given.moments.present
-    if not block.any():
-        return dict.fromkeys(computed(given, block=True), math.nan)
-    part = m.select(block)
-    renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
-    w = None if w is None else w[block] - part.weights @ w[block]
-    mismatches = None if given.mismatches is None else given.mismatches[block]
-    return computed(Given(part, w, whitened_squares(h, renumber[labels], part), mismatches), block=True)
+def _values_of_group(case: Case, classes: Tensor) -> dict[str, float]:
+    """Of some classes alone, which are numbered anew; nothing of none."""
+    if not classes.any():
+        return {}
+    rows = classes[case.labels]
+    h = case.features[rows]
+    number = classes.cumsum(0) - 1  # (K,), of each class within the group
+    labels = number[case.labels[rows]]
+    m = class_moments(h, labels, int(classes.sum()), case.moments.weighting)
+    mismatches = None
+    if case.mismatches is not None:
+        mismatches = case.mismatches[rows]
+    w = None
+    if case.classifier is not None:
+        w = case.classifier[classes]
+        w = w - m.weights @ w
+    return _values(Case(m, h, labels, mismatches, w))
 
 
-def tell_of_limits(dims: dict[str, int], counts: Tensor, what: str = "sample", where: str = "NC1") -> None:
-    """Warn of classes with one sample, and where there are more classes than a simplex has corners; dims by what has
-    them, such as a layer."""
-    num_classes, single = int((counts > 0).sum()), int((counts == 1).sum())
+def _warn_of_limits(m: ClassMoments) -> None:
+    """Of classes with one sample, and of more classes than a simplex has corners."""
+    num_classes = int(m.present.sum())
+    single = int((m.counts == 1).sum())
     if single:
-        warn(f"{single} of {num_classes} classes have one {what}, and so no variance in {where}")
-    if few := {name: dim for name, dim in dims.items() if dim < num_classes - 1}:
-        least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
-        shown = ", ".join(f"{name} (d = {dim}: {least[name]:.3f})" for name, dim in few.items())
-        said = f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that NC2 and "
-        more = f"nc3_alignment are above 0: {shown}. See nclib.ideal_values({num_classes}, dim={max(few.values())})"
-        warn(said + more)
+        warnings.warn(
+            f"{single} of {num_classes} classes have one sample, and so no variance in NC1",
+            stacklevel=4,
+        )
+    if num_classes > m.dim + 1:
+        least = ideal_values(num_classes, m.dim)["nc2_etf_distance"].value
+        warnings.warn(
+            f"{num_classes} classes form no simplex in d = {m.dim} dimensions, so that NC2 and "
+            f"nc3_alignment are at least {least:.3f} here: "
+            f"see nclib.ideal_values({num_classes}, dim={m.dim})",
+            stacklevel=4,
+        )
+
+
+# --- What the values can be -----------------------------------------------------------------------
+
+
+class Ideal(NamedTuple):
+    """What a metric is under perfect collapse, and the closed range it lies in (NaN aside)."""
+
+    value: float
+    low: float
+    high: float
+
+
+def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
+    """Ideal value and range of every name that ``nc_report`` can have, in its order.
+
+    Parameters
+    ----------
+    num_classes : K ≥ 2. Where classes are absent, give the number of the others for what is of
+        class means
+    dim : d, the number of features. Below K − 1 a simplex of K classes does not fit, and the values
+        are the least that exist in so few dimensions. Left out, there is room for a simplex
+
+    Returns
+    -------
+    dict
+        From the name to ``Ideal(value, low, high)``.
+
+    Raises
+    ------
+    ValueError
+        For K < 2 or dim < 1, or no whole numbers.
+
+    Notes
+    -----
+    For d < K − 1, ``nc2_etf_distance``, ``nc3_alignment`` and ``paper_eq13_uncentred`` cannot be
+    less than √(2 − 2√(d/(K − 1))), which K vectors reach whose Gram matrix is a projection. NC1,
+    ``nc3_self_duality`` and NC4 can still be 0. The least ``nc2_equinorm``, ``nc2_equiangular`` and
+    ``minority_cosine`` are not known, that is NaN. So is, of majority and minority, what depends on
+    d: ask for the number of classes in the group.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.ideal_values(10)["nc1_trace_ratio"]
+    Ideal(value=0.0, low=0.0, high=inf)
+    >>> round(nc.ideal_values(1000, dim=256)["nc2_etf_distance"].value, 3)
+    0.994
+    """
+    known_dim = dim is None or (is_whole(dim) and dim >= 1)
+    if not (is_whole(num_classes) and num_classes >= 2 and known_dim):
+        raise ValueError(
+            "neural collapse needs at least 2 classes and 1 dimension, "
+            f"got {num_classes!r} and {dim!r}"
+        )
+    full = num_classes - 1
+    rank = full if dim is None else min(dim, full)
+    values = _ideals(num_classes, rank)
+
+    of_group = _ideals(num_classes, full)
+    # k/(k − 1) for three classes; for two there is no value.
+    of_group["nc2_equiangular"] = of_group["nc2_equiangular"]._replace(high=1.5)
+    if rank < full:  # whether the simplex of a group fits depends on its classes
+        for name in ("nc2_etf_distance", "nc2_equinorm", "nc2_equiangular", "nc3_alignment"):
+            of_group[name] = of_group[name]._replace(value=math.nan)
+    for group in GROUPS:
+        for name in OF_GROUPS:
+            values[f"{name}_{group}"] = of_group[name]
+    return values
+
+
+def _ideals(k: int, r: int) -> dict[str, Ideal]:
+    """Of k classes whose centred means can span r = min(d, k − 1) dimensions.
+
+    A simplex has the Gram matrix P = I − 11ᵀ/k, of rank k − 1 and norm √(k − 1). A matrix A of rank
+    r that has norm 1 has ⟨A, P⟩ ≤ √r, as it has for the projection on r directions in the range of
+    P, over √r.
+    """
+    inf = math.inf
+    simplex_fits = r == k - 1
+    least = math.sqrt(2 - 2 * math.sqrt(r / (k - 1)))
+    printed = math.sqrt(1 - (2 * math.sqrt(r) - 1) / (k - 1))
+    if simplex_fits:
+        printed = 1 - 1 / math.sqrt(k - 1)
+    zero = 0.0 if simplex_fits else math.nan
+    cosine = -1 / (k - 1) if simplex_fits else math.nan
+
+    values = {}
+    values["nc1_pinv"] = Ideal(0.0, 0.0, inf)
+    values["nc1_pinv_class_balanced"] = Ideal(0.0, 0.0, inf)
+    values["nc1_trace_ratio"] = Ideal(0.0, 0.0, inf)
+    values["nc1_cdnv"] = Ideal(0.0, 0.0, inf)
+    values["nc2_etf_distance"] = Ideal(least, least, math.sqrt(2))
+    values["nc2_equinorm"] = Ideal(zero, 0.0, math.sqrt(k - 1))
+    values["nc2_equiangular"] = Ideal(zero, 0.0, k / (k - 1))
+    values["nc3_self_duality"] = Ideal(0.0, 0.0, 2.0)
+    values["nc3_alignment"] = Ideal(least, least, 2.0)
+    values["nc4_ncc_mismatch"] = Ideal(0.0, 0.0, 1.0)
+    values["nc2_etf_distance_classifier"] = Ideal(least, least, math.sqrt(2))
+    values["nc2_equinorm_classifier"] = Ideal(0.0, 0.0, math.sqrt(k - 1))
+    values["nc2_equiangular_classifier"] = Ideal(zero, 0.0, k / (k - 1))
+    values["rank_between"] = Ideal(float(r), 0.0, float(r))
+    values["paper_eq13_uncentred"] = Ideal(least, least, math.sqrt(2))
+    values["paper_eq13_uncentred_printed_constant"] = Ideal(
+        printed, printed, math.sqrt(k / (k - 1))
+    )
+    values["paper_eq14_uncentred"] = Ideal(0.0, 0.0, 2.0)
+    values["absent_classes"] = Ideal(0.0, 0.0, float(k))
+    values["small_classes"] = Ideal(0.0, 0.0, float(k))
+    values["minority_cosine"] = Ideal(cosine, -1.0, 1.0)
+    values["classifier_norm_ratio"] = Ideal(1.0, 0.0, inf)
+    return values

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from nclib import paths
-from nclib.metrics.table import LABELS
+from nclib.metrics import LABELS
 from nclib.profiles import TITLES
 
 _LISTED = pd.read_csv(Path(__file__).with_name("scorecard.csv"), index_col="table")
