@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 # --- figures and tables on disk -------------------------------------------------------------------
 
-WRITTEN: dict[Path, str] = {}
-"""Files saved by this process, with their digests."""
-
-
 def save_figure(
     fig: Figure,
     name: str,
@@ -141,12 +137,10 @@ def _save(
     for ending, content in contents.items():
         path = write_atomic(f"{base}.{ending}", content)
         record["files"][path.name] = {"sha256": sha256(content), "bytes": len(content)}
-        WRITTEN[path] = sha256(content)
         written[ending] = path
     text = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
-    path = write_atomic(f"{base}.json", text)  # last: its presence shows that the rest is complete
-    WRITTEN[path] = sha256(text)
-    written["json"] = path
+    # Last: its presence shows that the rest is complete.
+    written["json"] = write_atomic(f"{base}.json", text)
     return written
 
 

@@ -4,13 +4,12 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from nclib import profiles
-from nclib.cli import app
+from nclib import cli, profiles
 
 
-def nclib(*arguments, typed=None):
+def nclib(*arguments):
     """Run a command; errors that are no messages pass through."""
-    result = CliRunner().invoke(app.app, [str(argument) for argument in arguments], input=typed)
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -18,13 +17,14 @@ def nclib(*arguments, typed=None):
 
 def as_typed(words):
     """The run that ``nclib train`` with these words would make; nothing is trained."""
-    found, make = [], profiles.build_config
+    configs = []
+    make = profiles.build_config
 
     def stop(*given):
-        found.append(make(*given))
+        configs.append(make(*given))
         raise SystemExit
 
     with mock.patch.object(profiles, "build_config", stop):
         result = nclib("train", *words)
-    assert found, result.output
-    return found[0]
+    assert configs, result.output
+    return configs[0]

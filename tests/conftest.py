@@ -97,3 +97,33 @@ def _close_figures():
     from matplotlib import pyplot
 
     pyplot.close("all")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project, which a test fills with notebooks."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.setenv("NCLIB_ROOT", str(folder))
+    return folder
+
+
+@pytest.fixture
+def bench(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """A project in which training and executing take no time: seeds 0 and 1 are of Figure 1, 1 and
+    2 of Figure 2."""
+    from reproduction import Bench, inline_pool, runs_of_seeds
+
+    from nclib import profiles, reproduce, runs
+
+    bench = Bench()
+    bench.wanted = {
+        "neural_collapse/fig1": runs_of_seeds([0, 1]),
+        "neural_collapse/fig2": runs_of_seeds([1, 2]),
+    }
+    monkeypatch.setattr(profiles, "makers", lambda: bench.wanted)
+    monkeypatch.setattr(runs, "_make", bench.train)
+    monkeypatch.setattr(runs, "process_pool", inline_pool)
+    monkeypatch.setattr("papermill.execute_notebook", bench.execute)
+    monkeypatch.setattr(reproduce, "FIRST", [])
+    return bench

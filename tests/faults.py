@@ -20,7 +20,7 @@ from nclib.store import Checkpoint, RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["pytest", "nclib.runs", "nclib.reproduce.reproduce", "nclib.cli.app", "sklearn.datasets", "torch._inductor"]
+    ["pytest", "nclib.runs", "nclib.reproduce", "nclib.cli", "sklearn.datasets", "torch._inductor"]
 )
 
 

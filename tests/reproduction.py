@@ -1,17 +1,16 @@
-"""What tests of reproduction share: notebooks written by hand, trainings and executions that take no time."""
+"""Notebooks written by tests, and trainings and executions of them that take no time."""
 
+import contextlib
 import json
-import os
 from collections import Counter
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pandas as pd
+import papermill
 
-from nclib import figures, paths, profiles
+from nclib import paths, profiles, reproduce, runs
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
-from nclib.publish import notebooks
-from nclib.reproduce import reproduce
-from nclib.runs import Result
 
 PARAMETERS = """\
 profile: str = "quick"  # the size
@@ -19,41 +18,57 @@ epochs: int = 0  # 0 for the profile's
 lr: float = 0.0
 dataset: str = ""  # "" for the profile's
 """
+SAVE = """
+import pandas as pd
+import nclib as nc
+nc.save_table(pd.DataFrame({{"x": [1.0]}}), "{name}", f"profile {{profile}}", [], profile)
+"""
 
 
-def write_notebook(name: str, *cells: str, parameters: str | None = PARAMETERS) -> Path:
-    """A notebook in the test's project, its parameters cell first."""
-    sources = ([(parameters, ["parameters"])] if parameters is not None else []) + [(cell, []) for cell in cells]
-    content = {
-        "cells": [
-            {
-                "cell_type": "code",
-                "id": f"cell-{number}",
-                "metadata": {"tags": tags} if tags else {},
-                "source": text.splitlines(keepends=True),
-                "outputs": [],
-                "execution_count": None,
-            }
-            for number, (text, tags) in enumerate(sources)
-        ],
-        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
+def write_notebook(name: str, *cells: str, parameters: str = PARAMETERS, text: str = "") -> Path:
+    """A notebook in the test's project: a title, its parameters, these cells."""
+    content = [{"cell_type": "markdown", "source": f"# {name}\n\n{text}", "metadata": {}}]
+    for number, source in enumerate([parameters, *cells]):
+        tags = [] if number else ["parameters"]
+        code = {"cell_type": "code", "source": source, "metadata": {"tags": tags}}
+        content.append(code | {"outputs": [], "execution_count": None})
+    for number, cell in enumerate(content):
+        cell["id"] = f"cell-{number}"
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = {"cells": content, "metadata": {"kernelspec": kernel}}
     path = paths.notebooks() / f"{name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path.write_text(json.dumps(notebook | {"nbformat": 4, "nbformat_minor": 5}), encoding="utf-8")
     return path
 
 
-def link_picture(name: str, picture: str) -> Path:
-    """Begin a notebook with a text that links to a picture; where that belongs."""
-    path = paths.notebooks() / f"{name}.ipynb"
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    text = f"# A title\n\n![a picture](images/{picture}.png)"
-    notebook["cells"].insert(0, {"cell_type": "markdown", "id": "first", "metadata": {}, "source": text})
-    path.write_text(json.dumps(notebook), encoding="utf-8")
-    return path.parent / "images" / f"{picture}.png"
+def figure(name: str, *more: str) -> Path:
+    """A notebook that saves a table under its own name."""
+    return write_notebook(name, SAVE.format(name=name), *more)
+
+
+def runs_of_seeds(seeds):
+    """The experiment of a notebook: one run for each seed."""
+
+    def make(profile):
+        images = DataConfig(dataset="digits", n_max=profile.images_per_class)
+        model = ModelConfig(width=profile.width)
+        return [RunConfig(data=images, model=model, seed=seed) for seed in seeds]
+
+    return make
+
+
+def run_of(seed: int) -> str:
+    return run_id(runs_of_seeds([seed])(profiles.get_profile("smoke"))[0])
+
+
+class Inline(Executor):
+    """Works where it is called."""
+
+    def submit(self, work, *arguments):
+        future = Future()
+        future.set_result(work(*arguments))
+        return future
 
 
 class Bench:
@@ -61,10 +76,9 @@ class Bench:
 
     def __init__(self):
         self.trained: Counter[str] = Counter()
-        self.executed: Counter[str] = Counter()
+        self.executed: list[str] = []
         self.broken: dict[str, Exception] = {}  # run id -> what its training raises
-        self.environment: dict[str, str] = {}
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def train(self, config, store, device, progress, log=None):
         run = run_id(config)
@@ -73,48 +87,32 @@ class Bench:
             raise self.broken[run]
         rows = [(1, "test", "accuracy_balanced", 0.5 + self.trained[run] / 100)]
         history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
-        store.save(config, Result({"history": history}), {})
+        store.save(config, runs.Result({"history": history}), {})
 
-    def execute(self, name, values, profile):
-        """As `execute.execute`, in this process."""
-        self.executed[name] += 1
-        self.environment = dict(os.environ)
-        namespace, error = {}, ""
-        figures.WRITTEN.clear()
-        for number, cell in enumerate(notebooks.read_cells(notebooks.source(name)), 1):
+    def execute(self, source, target, values, **_):
+        """Stands for `papermill.execute_notebook`."""
+        self.executed.append(f"{source.parent.name}/{source.stem}")
+        namespace = {}
+        for number, cell in enumerate(reproduce.read_cells(source)):
+            if cell["cell_type"] != "code":
+                continue
             try:
-                exec("".join(cell["source"]), namespace)
-            except Exception as fault:
-                error = f"{type(fault).__name__}: {fault} (cell {number})"
-                break
-            if "parameters" in cell["metadata"].get("tags", []):
+                exec(cell["source"], namespace)
+            except Exception as error:
+                Path(target).write_text("as far as it went")
+                kind = type(error).__name__
+                raise papermill.PapermillExecutionError(
+                    number, number, cell["source"], kind, str(error), []
+                ) from None
+            if "parameters" in cell["metadata"]["tags"]:
                 namespace |= values
-        folder = paths.results(profile)
-        files = {path.relative_to(folder).as_posix(): digest for path, digest in figures.WRITTEN.items()}
-        return error, {} if error else files
+        Path(target).write_bytes(source.read_bytes())
 
     def reproduce(self, *names, **options):
-        return reproduce.reproduce(names, **({"profile": "smoke", "workers": 1} | options), echo=self.said.append)
+        options = {"profile": "smoke", "workers": 1} | options
+        return reproduce.reproduce(names, **options, echo=self.lines.append)
 
 
-def runs_of_seeds(seeds, dataset="digits"):
-    def make(profile):
-        images = DataConfig(dataset=profile.dataset or dataset, n_max=profile.images_per_class)
-        return [RunConfig(data=images, model=ModelConfig(width=profile.width), seed=seed) for seed in seeds]
-
-    return make
-
-
-DRAW = """
-import pandas as pd
-from nclib.figures import save_table
-save_table(pd.DataFrame({{"x": [1.0]}}), "{name}", f"profile {{profile}}", [], profile)
-"""
-
-
-def figure(name, *more):
-    return write_notebook(name, DRAW.format(name=name), *more)
-
-
-def run_of(seed):
-    return run_id(runs_of_seeds([seed])(profiles.get_profile("smoke"))[0])
+@contextlib.contextmanager
+def inline_pool(workers):
+    yield Inline()

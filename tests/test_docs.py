@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 import nclib as nc
-from nclib import paths
+from nclib import paths, reproduce
 from nclib.compare import by_run, pairs, percent, spread
 from nclib.figures import minus
 from nclib.papers import certify, docs_tables
@@ -37,7 +37,6 @@ from nclib.papers.neural_collapse.collapse_tables import (
 )
 from nclib.papers.neural_collapse.layer_peeled import loss_lower_bound
 from nclib.papers.neural_collapse.theory import STATEMENTS, theory_steps
-from nclib.publish import notebooks
 from nclib.store import reference_store
 
 ROOT = paths.root()
@@ -641,8 +640,8 @@ def test_links_and_pictures_are_there_and_no_heading_skips_a_level(path):
 def test_no_page_has_the_title_of_a_notebook():
     """One list of the site has both."""
     titles = [
-        notebooks.title(notebooks.read_cells(notebooks.source(name))).partition(" · ")[0]
-        for name in notebooks.available()
+        reproduce.title(reproduce.source(name)).partition(" · ")[0]
+        for name in reproduce.available()
     ]
     own = [path.read_text(encoding="utf-8")[2:].partition("\n")[0] for path in PAGES]
     assert {*own} & {*titles} == set()

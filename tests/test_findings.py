@@ -18,11 +18,10 @@ from findings_of_sister_papers import COMPUTED, STORED
 from marks import slow
 
 import nclib as nc
-from nclib import paths
+from nclib import paths, reproduce
 from nclib.compare import Pairs, by_run, pairs
 from nclib.figures import minus
 from nclib.papers.neural_collapse import replication, tolerance_effect, total_collapse_budget
-from nclib.publish import notebooks
 from nclib.store import reference_store
 
 NC2, NC3 = "nc2_etf_distance", "nc3_self_duality"
@@ -414,7 +413,7 @@ FINDINGS: dict[str, Callable[[], Iterator[str]]] = {
 
 def first_cell(name: str) -> str:
     """The text of a first cell, its lines joined."""
-    return " ".join(notebooks.text_of(notebooks.read_cells(notebooks.source(name))[0]).split())
+    return " ".join(reproduce.read_cells(reproduce.source(name))[0]["source"].split())
 
 
 @pytest.mark.parametrize("name", [slow(name)[0] if name in COMPUTED else name for name in FINDINGS])
@@ -429,7 +428,7 @@ def test_a_first_cell_has_claim_finding_and_picture(name):
     assert re.match(
         r"# .*(\*\*The paper says\*\*|\*\*The question\.\*\*) .*\*\*We find\*\* .*\*\*See\*\* .*!\[[^]]+\]", text
     )
-    assert [image.is_file() for image in notebooks.images(name)] == [True]
+    assert [image.is_file() for image in reproduce.pictures(name)] == [True]
 
 
 def test_all_pictures_together_are_small():

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import verify
-from nclib.cli import app
+from nclib import cli, verify
 from nclib.config import RunConfig, run_id
 from nclib.runs import Result
 from nclib.store import ReferenceStore, default_store, reference_store
@@ -27,7 +26,7 @@ def project(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    result = CliRunner().invoke(app.app, ["verify", *arguments])
+    result = CliRunner().invoke(cli.app, ["verify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

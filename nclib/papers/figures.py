@@ -18,8 +18,7 @@ from nclib import paths
 from nclib.papers import docs_tables
 from nclib.papers.neural_collapse import front_figures
 from nclib.paths import environment_restored
-from nclib.publish.notebooks import images, select
-from nclib.reproduce.reproduce import reproduce
+from nclib.reproduce import pictures, reproduce, select
 
 LARGE = ("collapse", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table3", "table4")
 """Notebooks of the main paper whose pictures show CIFAR-10; those of the others show digits, or nothing trained."""
@@ -79,7 +78,7 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
     ``python -m nclib.papers.figures kernel_equivalence`` does both, aside.
     """
     written = []
-    for notebook, target in [(name, image) for name in names for image in images(name)]:
+    for notebook, target in [(name, image) for name in names for image in pictures(name)]:
         if target.stem in DRAWN_BY_HAND:
             continue
         target.parent.mkdir(exist_ok=True)

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import nclib
-from nclib import course, paths
+from nclib import course, paths, reproduce
 from nclib.course.exercises import EXERCISES, check_exercise
-from nclib.publish import notebooks
 
-COURSE = [name for name in notebooks.available() if name.startswith("walkthrough/")]
+COURSE = [name for name in reproduce.available() if name.startswith("walkthrough/")]
 ANSWER = re.compile(r"<details>\n<summary>Answer</summary>\n\n(.*?)</details>", re.DOTALL)
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 VERBATIM = re.compile(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", re.DOTALL)

@@ -51,7 +51,7 @@ def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, plac
     from nclib.reproduce import reproduce
 
     monkeypatch.setenv("NCLIB_ROOT", str(record.ROOT))
-    summary = reproduce.reproduce(["table1"], workers=1, train="never", echo=lambda line: None)
+    summary = reproduce(["table1"], workers=1, train="never", echo=lambda line: None)
     assert summary.ok
     folder = isolated / "results" / "quick"
     files = {path.relative_to(folder).as_posix(): record._read(path, folder) for path in folder.rglob("*.csv")}

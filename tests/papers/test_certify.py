@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nclib.cli import app
+from nclib import cli
 from nclib.papers import certify
 from nclib.papers.exact import identity
 
@@ -55,7 +55,7 @@ def others(value):
 
 
 def nclib(*arguments):
-    result = CliRunner().invoke(app.app, ["certify", *arguments])
+    result = CliRunner().invoke(cli.app, ["certify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

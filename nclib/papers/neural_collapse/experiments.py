@@ -189,7 +189,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "walkthrough/08_reading_a_table": lambda profile: _step(profile, 5, 100),
 }
 
-# What nclib asks of a paper beside its experiments: headings of its folders (`nclib.publish.notebooks`), and what is
+# What nclib asks of a paper beside its experiments: headings of its folders, and what is
 # rendered first or in part (`nclib.reproduce`).
 PARTS = [("walkthrough", "The course"), ("neural_collapse", "Sun & Shi: neural collapse")]
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")

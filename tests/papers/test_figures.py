@@ -2,12 +2,11 @@
 
 import pytest
 from PIL import Image
-from reproduction import link_picture, write_notebook
+from reproduction import write_notebook
 
 from nclib import paths
 from nclib.papers import figures
-from nclib.reproduce.drawing import Row
-from nclib.reproduce.reproduce import Summary
+from nclib.reproduce import Row, Summary
 
 
 @pytest.fixture
@@ -20,18 +19,17 @@ def drawn(project, monkeypatch):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
 
-    def reproduce(names, profile="quick", overrides=(), train="missing"):
+    def reproduce(names, profile="quick", texts=(), train="missing"):
         asked.append((profile, train))
-        folder = paths.results(profile) / ("with/large" if overrides else "")
+        folder = paths.results(profile) / ("with/large" if texts else "")
         for file in [file for file in tracked if profile in file.name]:
             made = folder / file.parent.name / "neural_collapse" / file.name.replace(f"-{profile}", "")
             made.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (4, 4), "red").save(made) if made.suffix == ".png" else made.write_text(profile)
-        return Summary({}, [Row("a/b", status[len(asked) - 1])])
+        return Summary([Row("a/b", status[len(asked) - 1])], "")
 
     monkeypatch.setattr(figures, "reproduce", reproduce)
-    write_notebook("neural_collapse/fig3", parameters=None)
-    link_picture("neural_collapse/fig3", "fig3")
+    write_notebook("neural_collapse/fig3", text="![a picture](images/fig3.png)")
     monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig3"])
     monkeypatch.setattr(
         figures.front_figures, "save", lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png")

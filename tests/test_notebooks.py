@@ -12,13 +12,11 @@ from colours import confusable
 from marks import slow
 
 import nclib
-from nclib import compare, paths, plots, profiles
+from nclib import compare, paths, plots, profiles, reproduce
 from nclib.papers.separation_bias.experiments import NOTEBOOKS
-from nclib.publish import notebooks
-from nclib.reproduce.parameters import parameters
 from nclib.system import words
 
-NAMES = notebooks.available()
+NAMES = reproduce.available()
 LONGEST_CELL = 25
 NO_IMAGES = {f"separation_bias/{name}" for name in NOTEBOOKS}
 """Notebooks whose trainings have nothing but their seeds to change."""
@@ -38,7 +36,7 @@ PLACES = sorted(path.stem for path in paths.notebooks().glob("[!.]*.ipynb"))
 
 
 def _read(name):
-    return json.loads(notebooks.source(name).read_text(encoding="utf-8"))
+    return json.loads(reproduce.source(name).read_text(encoding="utf-8"))
 
 
 def _code(name):
@@ -67,7 +65,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     cells = _read(name)["cells"]
     assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
     assert "parameters" in cells[1]["metadata"]["tags"]
-    declared = parameters(notebooks.source(name))
+    declared = reproduce.parameters(name)
     trained = name in profiles.makers()  # the others compute all they show
     of_images = set(profiles.OVERRIDES) - {"inputs", "cell", "hundred_dataset"}  # which few notebooks have
     shared = {"profile", "seeds", "train"} if name in NO_IMAGES else of_images
@@ -91,7 +89,7 @@ def test_saving_is_folded_and_comes_last(name):
 def test_every_parameter_is_explained_and_seen_by_papermill(name):
     """It passes over a line with two signs of equality, in silence."""
     (text,) = [text for is_parameters, text in _code(name) if is_parameters]
-    assert len(re.findall(r"^\w+: .*  # ", text, re.MULTILINE)) == len(parameters(notebooks.source(name)))
+    assert len(re.findall(r"^\w+: .*  # ", text, re.MULTILINE)) == len(reproduce.parameters(name))
 
 
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
@@ -164,5 +162,5 @@ def test_runs_in_smoke_size(name, shared, monkeypatch):
 def test_the_index_lists_every_notebook_by_its_title():
     text = "\n".join("".join(cell["source"]) for cell in _read("index")["cells"])
     listed = re.findall(r"^- \[(.+)\]\((.+?)\.ipynb\)$", text, re.MULTILINE)
-    titles = {name: notebooks.title(_read(name)["cells"]) for name in NAMES}
+    titles = {name: reproduce.title(reproduce.source(name)) for name in NAMES}
     assert sorted((name, title) for title, name in listed) == sorted(titles.items())

@@ -1,1 +1,0 @@
-"""What is shown: figures and tables with their records, claims with their verdicts."""

@@ -1,1 +1,0 @@
-"""`nclib reproduce`: notebooks executed, as soon as their runs are there."""
