@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+INSTALL = 'in the clone, type: pip install ".[companion,notebooks,docs]"'
+
 try:
     import typer
     from typer.core import TyperGroup
 except ModuleNotFoundError:
     raise SystemExit(
-        "error: the command nclib needs more packages than the layer and the metrics; "
-        'in the clone, type: pip install ".[companion,notebooks,docs]"'
+        f"error: the command nclib needs more than the layer and the metrics; {INSTALL}"
     ) from None
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class _Group(TyperGroup):
             raise
         except OSError as error:
             _say_error(str(error))
+            raise typer.Exit(1) from None
+        except ModuleNotFoundError as error:
+            _say_error(f"{error}; {INSTALL}")
             raise typer.Exit(1) from None
         except (ValueError, RuntimeError) as error:
             if not hasattr(error, "exit_code"):
@@ -271,7 +275,9 @@ def verify() -> None:
     from nclib import verify
 
     runs, identical, shifts = verify.compare_with_reference()
-    typer.echo(f"{runs} runs stored here and in the reference, {identical} equal to the bit")
+    typer.echo(
+        f"{runs} runs stored here and in the reference, {identical} of them equal to the bit"
+    )
     if shifts.empty:
         typer.echo(f"nothing to judge: that takes {verify.LEAST_RUNS} runs of a kind of network")
         return
