@@ -1,10 +1,12 @@
 """What a run is: its data, network, training and seed, and the id that follows from them.
 
-A configuration is plain data. It is frozen and strict: an option that does not exist, has the wrong type or does not
-apply (a solver for an explicit network) is refused, with the nearest right name. Options left out are filled in with
-their defaults, so that two ways of writing the same run have one id.
+A configuration is plain data. It is frozen and strict: an option that does not exist, has the wrong
+type or does not apply (a solver for an explicit network) is refused, with the nearest right name.
+Options left out are filled in with their defaults, so that two ways of writing the same run have
+one id.
 
-From top to bottom: what every configuration is, cells of a user's own, the parts of a run, the run and its id.
+From top to bottom: what every configuration is, cells of a user's own, the parts of a run, the run
+and its id.
 """
 
 import difflib
@@ -27,14 +29,15 @@ SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
 
 LAST_EPOCHS = 10
-"""The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
+"""The paper reports mean and standard deviation of the test accuracy over this many last epochs
+(section 5.1)."""
 
 ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
 LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
 CELLS = ("residual", "mdeq")
 
 
-# -- Every configuration -----------------------------------------------------------------------------------------------
+# --- Every configuration --------------------------------------------------------------------------
 
 
 class ConfigError(ValueError):
@@ -52,9 +55,9 @@ class ConfigError(ValueError):
 def suggest(wrong: str, allowed: Iterable[str], what: str = "option") -> str:
     """A sentence with the wrong name, the nearest allowed one and all that are allowed."""
     names = sorted(str(name) for name in allowed)
-    nearest = difflib.get_close_matches(str(wrong)[:200], names, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(wrong), names, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(names)}"
+    return f"unknown {what} {wrong!r}.{hint} Allowed: {', '.join(names)}"
 
 
 def one_of(name: str, allowed: Iterable[str], what: str) -> str:
@@ -72,7 +75,8 @@ class Config(pydantic.BaseModel):
     Raises
     ------
     ConfigError
-        On construction, for any unknown option or unusable value; all faults of one object are listed together.
+        On construction, for any unknown option or unusable value; all faults of one object are
+        listed together.
     """
 
     model_config = pydantic.ConfigDict(
@@ -85,11 +89,12 @@ class Config(pydantic.BaseModel):
     )
 
     added_later: ClassVar[tuple[str, ...]] = ()
-    """Options that came after runs had been stored. At their default they stay out of the id, so that older runs keep
-    their names."""
+    """Options that came after runs had been stored. At their default they stay out of the id, so
+    that older runs keep their names."""
 
     fixed: ClassVar[dict[str, Any]] = {}
-    """Options that have one value. They are no options any more, but part of the ids of stored runs."""
+    """Options that have one value. They are no options any more, but part of the ids of stored
+    runs."""
 
     def __init__(self, /, **options: Any) -> None:
         for name, value in options.items():
@@ -141,8 +146,8 @@ class Config(pydantic.BaseModel):
     def replace(self, **changes: Any) -> typing.Self:
         """A copy with some options changed, validated like a new one.
 
-        A mapping changes the options of a part that it names. Where another kind or method has other options, give the
-        whole part, as ``model=ModelConfig(…)``.
+        A mapping changes the options of a part that it names. Where another kind or method has
+        other options, give the whole part, as ``model=ModelConfig(…)``.
         """
         for name, value in changes.items():
             part = getattr(self, name, None)
@@ -161,8 +166,8 @@ def options_of_choice(
     ----------
     options : as they were given
     name : of the option that is chosen, such as "method"
-    table : of each choice its options with their defaults, ... for one that must be given; the first choice is the
-        default
+    table : of each choice its options with their defaults, ... for one that must be given; the
+        first choice is the default
 
     Raises
     ------
@@ -176,7 +181,9 @@ def options_of_choice(
     others = {other for choices in table.values() for other in choices} - defaults.keys()
     given = {option for option, value in options.items() if value is not None}
     if given & others:
-        raise ValueError(f"{', '.join(sorted(given & others))} does not apply to {name} {choice!r}; leave it out")
+        raise ValueError(
+            f"{', '.join(sorted(given & others))} does not apply to {name} {choice!r}; leave it out"
+        )
     missing = [option for option, value in defaults.items() if value is ... and option not in given]
     if missing:
         raise ValueError(f"{name} {choice!r} needs {' and '.join(missing)}")
@@ -184,7 +191,7 @@ def options_of_choice(
     return options | left_out
 
 
-# -- A cell of a user's own, named by its import path ------------------------------------------------------------------
+# --- A cell of a user's own, named by its import path ---------------------------------------------
 
 _imported: dict[str, str] = {}
 """Digest of each module that `import_object` has imported, as it was then."""
@@ -207,18 +214,24 @@ def source_file(import_path: str) -> Path:
     """
     module = import_path.partition(":")[0]
     if module == "__main__":
-        raise ConfigError("a cell defined in a notebook or script cannot be named: write it to a .py file")
+        raise ConfigError(
+            "a cell defined in a notebook or script cannot be named: write it to a .py file"
+        )
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):  # a package above it is missing, or is no package
         spec = None
     if spec is None or not spec.has_location or spec.origin is None:
-        raise ConfigError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
+        raise ConfigError(
+            f"found no module {module!r} on the Python path; "
+            "start Python in its folder or install it"
+        )
     return Path(spec.origin)
 
 
 def source_digest(import_path: str) -> str:
-    """First 16 hexadecimal digits of a SHA-256 over the module's name and the SHA-256 of its one file.
+    """First 16 hexadecimal digits of a SHA-256 over the module's name and the SHA-256 of its one
+    file.
 
     What that file imports or reads does not count.
 
@@ -250,14 +263,15 @@ def import_object(import_path: str, source: str | None = None) -> Any:
     Raises
     ------
     ConfigError
-        When the module is not found, raises an error, does not have the name, or has another digest.
+        When the module is not found, raises an error, does not have the name, or has another
+        digest.
     """
     module, _, name = import_path.partition(":")
     now = source_digest(import_path)
     if source is not None and now != source:
         raise ConfigError(
-            f"the source of {import_path} changed since this run was configured: configure it anew, or put back "
-            "the code.*.py that a finished run keeps in its folder"
+            f"the source of {import_path} changed since this run was configured: configure it "
+            "anew, or put back the code.*.py that a finished run keeps in its folder"
         )
     changed = module in sys.modules and _imported.get(module) != now
     try:
@@ -268,7 +282,9 @@ def import_object(import_path: str, source: str | None = None) -> Any:
         _imported[module] = now
         return getattr(imported, name)
     except Exception as error:  # whatever the module does when it is imported
-        raise ConfigError(f"{import_path} cannot be imported ({type(error).__name__}: {error})") from error
+        raise ConfigError(
+            f"{import_path} cannot be imported ({type(error).__name__}: {error})"
+        ) from error
 
 
 def search_working_directory() -> None:
@@ -277,24 +293,27 @@ def search_working_directory() -> None:
         sys.path.append(os.getcwd())
 
 
-# -- The parts of a run ------------------------------------------------------------------------------------------------
+# --- The parts of a run ---------------------------------------------------------------------------
 
 
 class SolverConfig(Config):
-    """Which fixed-point method, how exact, how long. The defaults are the preset of Sun & Shi (2024, section 5.1).
+    """Which fixed-point method, how exact, how long. The defaults are the preset of Sun & Shi
+    (2024, section 5.1).
 
     Parameters
     ----------
     method : "broyden", "anderson" or "fixed_point"
     tol : relative residual ‖f(z)−z‖₂/‖f(z)‖₂ per sample at which a sample is done
     max_steps : calls of the cell allowed per sample
-    history, ridge, damping : of the methods that have them; left out means the method's own default. ``replace`` with
-        another method keeps the values that are there, such as the history 20 of "broyden"
+    history, ridge, damping : of the methods that have them; left out means the method's own
+        default. ``replace`` with another method keeps the values that are there, such as the
+        history 20 of "broyden"
 
     Raises
     ------
     ConfigError
-        For an unknown option, or a value that cannot be used; for one that the method does not have.
+        For an unknown option, or a value that cannot be used; for one that the method does not
+        have.
 
     Examples
     --------
@@ -324,16 +343,18 @@ class GradientConfig(Config):
 
     Parameters
     ----------
-    method : "implicit" (implicit function theorem), "phantom" (a few steps from the equilibrium; one step is JFB),
-        "neumann" (truncated series) or "unrolled" (through explicit steps from the start, without solver)
-    steps : terms or steps; left out means 1, for "unrolled" it is required. Of "implicit" the products with Jᵀ, where
-        few are meant; left out, as many as its solve takes
+    method : "implicit" (implicit function theorem), "phantom" (a few steps from the equilibrium;
+        one step is JFB), "neumann" (truncated series) or "unrolled" (through explicit steps from
+        the start, without solver)
+    steps : terms or steps; left out means 1, for "unrolled" it is required. Of "implicit" the
+        products with Jᵀ, where few are meant; left out, as many as its solve takes
     damping : of "phantom" only
 
     Raises
     ------
     ConfigError
-        For an unknown option, or a value that cannot be used; for one that the method does not have or lacks.
+        For an unknown option, or a value that cannot be used; for one that the method does not have
+        or lacks.
 
     Examples
     --------
@@ -356,7 +377,9 @@ class GradientConfig(Config):
         return options_of_choice(options, "method", methods)
 
 
-def setting(imbalance: str | None, num_majority: int | None = None, ratio: float | None = None) -> str:
+def setting(
+    imbalance: str | None, num_majority: int | None = None, ratio: float | None = None
+) -> str:
     """How the classes are weighted, as run ids and the column ``setting`` have it.
 
     Examples
@@ -380,19 +403,21 @@ class DataConfig(Config):
 
     Parameters
     ----------
-    dataset : a name of `nclib.data.load_dataset`; a folder in its resolved form ``folder:NAME@FINGERPRINT``
-        (`nclib.data.resolve_dataset` makes it), so that no path of a machine enters a run's identity
-    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (from n_A down
-        to n_A/R)
+    dataset : a name of `nclib.data.load_dataset`; a folder in its resolved form
+        ``folder:NAME@FINGERPRINT`` (`nclib.data.resolve_dataset` makes it), so that no path of a
+        machine enters a run's identity
+    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or
+        "exponential" (from n_A down to n_A/R)
     num_majority : K_A, the real number of majority classes; for "step" only
-    ratio : R = n_A/n_B ≥ 1; n_B is at least 1, so that classes of fewer than R images have a smaller ratio
-    majority : which classes are majority, "first" (as in the paper) or "random" (seeded); left out: "random" for
-        digit_pairs, whose first classes share their left digit, "first" for the others
+    ratio : R = n_A/n_B ≥ 1; n_B is at least 1, so that classes of fewer than R images have a
+        smaller ratio
+    majority : which classes are majority, "first" (as in the paper) or "random" (seeded); left out:
+        "random" for digit_pairs, whose first classes share their left digit, "first" for the others
     n_max : images of the largest classes, n_A; left out: as many as the smallest class has
     test_per_class : test images per class; left out: all there are
     augment : "dataset" (flips and crops for photographs, nothing for digits) or "none"
-    subset_seed : of the images drawn and of majority="random"; left out: the run's seed. With it, runs of different
-        seeds see the same images and differ in initial weights and order alone
+    subset_seed : of the images drawn and of majority="random"; left out: the run's seed. With it,
+        runs of different seeds see the same images and differ in initial weights and order alone
 
     Raises
     ------
@@ -412,8 +437,8 @@ class DataConfig(Config):
     num_majority: int | None = pydantic.Field(default=None, ge=1)
     ratio: float | None = pydantic.Field(default=None, ge=1)
     majority: Literal["first", "random"] | None = None
-    n_max: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
-    test_per_class: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
+    n_max: int | None = pydantic.Field(default=None, ge=1)
+    test_per_class: int | None = pydantic.Field(default=None, ge=1)
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = pydantic.Field(default=None, ge=0, lt=2**32)
 
@@ -440,37 +465,41 @@ class DataConfig(Config):
 
 
 class ModelConfig(Config):
-    """One network of the comparison. All share the encoder, a ResNet-18 for small images up to the first block of its
-    last stage.
+    """One network of the comparison. All share the encoder, a ResNet-18 for small images up to the
+    first block of its last stage.
 
     Parameters
     ----------
     kind :
-        "explicit" — the second block of layer 4 as in ResNet-18, BatchNorm; the paper's explicit network
-        "deq" — that block as an equilibrium cell with input injection and GroupNorm
-        "explicit_matched" — the same block applied once: the same parameters as "deq"
-        "weight_tied" — the same cell unrolled `unroll` times, differentiated through
-        "explicit_flops" — `num_blocks` untied GroupNorm blocks, the measured compute of the DEQ
+        - "explicit": the second block of layer 4 as in ResNet-18, with BatchNorm; the paper's
+          explicit network
+        - "deq": that block as an equilibrium cell with input injection and GroupNorm
+        - "explicit_matched": the same block applied once; the same parameters as "deq"
+        - "weight_tied": the same cell unrolled `unroll` times, differentiated through
+        - "explicit_flops": `num_blocks` untied GroupNorm blocks, the measured compute of the DEQ
     width : channels of the first stage; features have 8·width dimensions (512 at the paper's 64)
-    cell : "residual" (ends in ReLU, like the explicit block), "mdeq" (ends in GroupNorm, as in multiscale DEQs), or
-        "package.module:Class" of your own, called with the number of channels, and with `groups` if it takes that
-    source : digest of the file of your own cell, so that changed code makes another run; left out: as it is now. What
-        the file imports or reads does not count
-    name : what the column ``model`` of a table shows instead of the kind, to distinguish two custom cells. No part
-        of the identity
+    cell : "residual" (ends in ReLU, like the explicit block), "mdeq" (ends in GroupNorm, as in
+        multiscale DEQs), or "package.module:Class" of your own, called with the number of channels,
+        and with `groups` if it takes that
+    source : digest of the file of your own cell, so that changed code makes another run; left out:
+        as it is now. What the file imports or reads does not count
+    name : what the column ``model`` of a table shows instead of the kind, to distinguish two custom
+        cells. No part of the identity
     groups : groups of every GroupNorm
     feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
-    head : the classifier without bias: "linear"; "etf", fixed at a simplex ETF with rows of norm 1 (Zhu et al. 2021;
-        Yang et al. 2022); "cosine", 30 cos(h, w_k), which LDAM needs (Cao et al. 2019)
-    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input) or "zeros"
+    head : the classifier without bias: "linear"; "etf", fixed at a simplex ETF with rows of norm 1
+        (Zhu et al. 2021; Yang et al. 2022); "cosine", 30 cos(h, w_k), which LDAM needs (Cao et al.
+        2019)
+    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input) or
+        "zeros"
     unroll : of "weight_tied"
     num_blocks : of "explicit_flops"
 
     Raises
     ------
     ConfigError
-        For an unknown option, or a value that cannot be used; for one that the kind does not have or lacks; for
-        a cell that is not found.
+        For an unknown option, or a value that cannot be used; for one that the kind does not have
+        or lacks; for a cell that is not found.
 
     Examples
     --------
@@ -481,7 +510,7 @@ class ModelConfig(Config):
     added_later: ClassVar[tuple[str, ...]] = ("head", "source", "name")
 
     kind: ModelKind = "explicit"
-    width: int = pydantic.Field(default=64, ge=1, lt=2**20)
+    width: int = pydantic.Field(default=64, ge=1)
     cell: str | None = None
     groups: int | None = pydantic.Field(default=None, ge=1)
     feature_norm: Literal["none", "batchnorm"] = "none"
@@ -523,7 +552,9 @@ class ModelConfig(Config):
     def _name_is_no_other_kind(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
         # A column `model` with two networks of one name would compare a network with itself.
         if name in typing.get_args(ModelKind) and name != info.data.get("kind"):
-            raise ValueError(f"{name!r} is a kind of model, and this one is of another; choose another name")
+            raise ValueError(
+                f"{name!r} is a kind of model, and this one is of another; choose another name"
+            )
         return name
 
     @property
@@ -541,22 +572,26 @@ class ModelConfig(Config):
 class TrainConfig(Config):
     """How a network is trained. `recipe` gives the two protocols by name.
 
-    Samples whose logits are not finite, or whose residual is above 0.1, are left out of the loss and counted; one that
-    did not converge trains on its best iterate. The paper's E_W and E_H are read as weight decay.
+    Samples whose logits are not finite, or whose residual is above 0.1, are left out of the loss
+    and counted; one that did not converge trains on its best iterate. The paper's E_W and E_H are
+    read as weight decay.
 
     Parameters
     ----------
     epochs, batch_size, lr, momentum, weight_decay : of the optimiser
-    optimiser : "sgd"; "adam", whose weight decay is added to the gradient, as in "sgd" (coupled); or "adamw", which
-        scales the weights by 1 − lr · weight_decay instead. The momentum of the latter two is their β1; β2 is 0.999
+    optimiser : "sgd"; "adam", whose weight decay is added to the gradient, as in "sgd" (coupled);
+        or "adamw", which scales the weights by 1 − lr · weight_decay instead. The momentum of the
+        latter two is their β1; β2 is 0.999
     schedule : "constant" or "cosine" (to 0 at the last step)
     clip : largest norm of the gradient; None for no clipping
-    loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or "ldam_drw", see
-        `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
-    precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
-        stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
-        "float64"
-    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
+    loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or
+        "ldam_drw", see `nclib.losses`. (Logit adjustment of a finished network needs no training:
+        every evaluation reports it)
+    precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last
+        block and the read-out stay float32, since a cell in bfloat16 has no fixed point to the
+        paper's tolerance, with TF32 on GPUs) or "float64"
+    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the
+        test set
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call
 
@@ -581,8 +616,8 @@ class TrainConfig(Config):
         "compile": False,
     }
 
-    epochs: int = pydantic.Field(default=100, ge=1, lt=2**32)
-    batch_size: int = pydantic.Field(default=128, ge=2, lt=2**32)  # BatchNorm cannot normalise a batch of one
+    epochs: int = pydantic.Field(default=100, ge=1)
+    batch_size: int = pydantic.Field(default=128, ge=2)  # BatchNorm cannot normalise one image
     lr: float = pydantic.Field(default=0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)
@@ -596,7 +631,8 @@ class TrainConfig(Config):
     deterministic: bool = True
 
     def evaluated(self, epoch: int) -> dict[str, bool]:
-        """The splits that are evaluated after an epoch, and whether metrics of collapse are logged too."""
+        """The splits that are evaluated after an epoch, and whether metrics of collapse are logged
+        too."""
         if epoch in (1, self.epochs) or epoch % self.log_every == 0:
             return {"train": True, "test": self.nc_on_test}
         if epoch > self.epochs - LAST_EPOCHS:
@@ -611,8 +647,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "collapse": _WORKABLE,
     "accuracy": _WORKABLE,
 }
-"""Named training protocols. "paper" is what the paper states literally (section 5.1) and "workable" one that trains.
-"collapse" and "accuracy" are "workable" without augmentation, to reach the terminal phase, and with it."""
+"""Named training protocols. "paper" is what the paper states literally (section 5.1) and "workable"
+one that trains. "collapse" and "accuracy" are "workable" without augmentation, to reach the
+terminal phase, and with it."""
 
 AUGMENTATION = {"collapse": "none", "accuracy": "dataset"}
 """`DataConfig.augment` of the recipes that fix it."""
@@ -635,17 +672,18 @@ def recipe(name: str = "workable", **changes: Any) -> TrainConfig:
     return TrainConfig(**(options | changes))
 
 
-# -- The run and its id ------------------------------------------------------------------------------------------------
+# --- The run and its id ---------------------------------------------------------------------------
 
 _LABELS: dict[str, Any] = {"profile": True, "model": {"name"}}
 """What is shown of a run and does not enter its id."""
 
 
 class StoredConfig(Config):
-    """Any configuration that the run store can hold: `kind` names the training, `seed` the repetition.
+    """Any configuration that the run store can hold: `kind` names the training, `seed` the
+    repetition.
 
-    `profile` names the preset for which the run was first asked; it is not part of the id, nor is the name of its
-    model. Each kind other than classifiers is a subclass with its own `execute`.
+    `profile` names the preset for which the run was first asked; it is not part of the id, nor is
+    the name of its model. Each kind other than classifiers is a subclass with its own `execute`.
     """
 
     on_cpu: ClassVar[bool] = False
@@ -664,8 +702,8 @@ class StoredConfig(Config):
         return None
 
     def execute(self, job: Any) -> Any:
-        """Make this run, of another kind than a classifier: from the job that the engine hands it to a
-        `nclib.training.Result`."""
+        """Make this run, of another kind than a classifier: from the job that the engine hands it
+        to a `nclib.training.Result`."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its runs are made")
 
     def canonical(self) -> dict[str, Any]:
@@ -674,12 +712,13 @@ class StoredConfig(Config):
 
 
 class RunConfig(StoredConfig):
-    """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the
-    images, so that two networks with equal seeds are a pair.
+    """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation
+    and order of the images, so that two networks with equal seeds are a pair.
 
     Parameters
     ----------
-    data, model, train : a `DataConfig`, `ModelConfig` and `TrainConfig`, or dictionaries of their options
+    data, model, train : a `DataConfig`, `ModelConfig` and `TrainConfig`, or dictionaries of their
+        options
     seed : which repetition
     profile : for which it was first asked; no part of its identity
     kind : "classifier"
@@ -687,11 +726,13 @@ class RunConfig(StoredConfig):
     Raises
     ------
     ConfigError
-        For an unknown option, or a value that cannot be used; for a loss that this network cannot have.
+        For an unknown option, or a value that cannot be used; for a loss that this network cannot
+        have.
 
     Examples
     --------
-    >>> RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")).replace(seed=1).seed
+    >>> config = RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq"))
+    >>> config.replace(seed=1).seed
     1
     """
 
@@ -703,7 +744,9 @@ class RunConfig(StoredConfig):
     @pydantic.model_validator(mode="after")
     def _loss_fits_the_classifier(self) -> typing.Self:
         if self.train.loss == "ldam_drw" and self.model.head != "cosine":
-            raise ValueError("loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')")
+            raise ValueError(
+                "loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')"
+            )
         return self
 
     def label(self) -> str:
@@ -712,8 +755,8 @@ class RunConfig(StoredConfig):
 
 
 class PostHocConfig(StoredConfig):
-    """An analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are found
-    here too, so that plans and captions treat the analysis like the run itself."""
+    """An analysis of a finished run, its base. Seed and profile are the base's; its data, model and
+    train are found here too, so that plans and captions treat the analysis like the run itself."""
 
     base: RunConfig
 
@@ -741,9 +784,11 @@ class PostHocConfig(StoredConfig):
 
 
 def run_id(config: StoredConfig) -> str:
-    """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
+    """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its
+    canonical options.
 
-    The same on every machine: threads, device and paths are not part of a configuration, precision is.
+    The same on every machine: threads, device and paths are not part of a configuration, precision
+    is.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a trained `Classifier` is judged on a split: accuracies, loss, neural-collapse report, solver statistics."""
+"""How a trained `Classifier` is judged on a split: accuracies, loss, neural collapse, solver."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -19,8 +19,9 @@ from nclib.models import Classifier
 class Outputs(NamedTuple):
     """A whole split through the network.
 
-    features (N, d), logits (N, K) and labels (N,); the classifier's rows (K, d); of each image the relative residual of
-    its equilibrium, the cell evaluations it took and whether it converged (None for networks without one).
+    features (N, d), logits (N, K) and labels (N,); the classifier's rows (K, d); of each image the
+    relative residual of its equilibrium, the cell evaluations it took and whether it converged
+    (None for networks without one).
     """
 
     features: Tensor
@@ -36,7 +37,8 @@ class Outputs(NamedTuple):
 def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
     """Run a split through the network in evaluation mode.
 
-    No image is ever skipped here: an equilibrium that did not converge enters with its best iterate.
+    No image is ever skipped here: an equilibrium that did not converge enters with its best
+    iterate.
     """
     columns = defaultdict(list)
     with evaluating(model):
@@ -54,20 +56,24 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
 
 
 def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Mean of `values` (N,) over the samples of each class (K,); float64; NaN for a class without samples."""
+    """(K,), mean of `values` (N,) over the samples of each class; NaN for a class without any."""
     zeros = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
     sums = zeros.index_add(0, labels, values.double())
     counts = zeros.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
     return sums / counts
 
 
-def summarise(outputs: Outputs, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
+def summarise(
+    outputs: Outputs, counts: Tensor, minority: Tensor, with_nc: bool
+) -> dict[str, float]:
     """Every scalar reported for one split: see `evaluate`."""
     labels = outputs.labels
     num_classes = len(counts)
     counts = torch.as_tensor(counts).cpu().double()
     minority = torch.as_tensor(minority).cpu()
-    groups = {"majority": ~minority, "minority": minority} if minority.any() else {}
+    groups = {}
+    if minority.any():
+        groups = {"majority": ~minority, "minority": minority}
 
     correct = outputs.logits.argmax(1) == labels
     accuracy = class_means(correct, labels, num_classes).cpu()
@@ -107,7 +113,11 @@ def summarise(outputs: Outputs, counts: Tensor, minority: Tensor, with_nc: bool)
 
 
 def evaluate(
-    model: Classifier, loader: Iterable, counts: Tensor, minority: Tensor | None = None, with_nc: bool = True
+    model: Classifier,
+    loader: Iterable,
+    counts: Tensor,
+    minority: Tensor | None = None,
+    with_nc: bool = True,
 ) -> dict[str, float]:
     """Accuracies, loss, neural-collapse report and solver statistics of a network on one split.
 
@@ -116,37 +126,41 @@ def evaluate(
     model : the network; evaluated in evaluation mode, left in the mode it was in
     loader : yields images (B, C, H, W) and labels (B,)
     counts : (K,) training images per class; weights of the train-prior accuracy
-    minority : (K,) bool or class ids; left out: the classes with fewer training images than the largest
-    with_nc : compute the neural-collapse report, and what in it depends on the centring (`CENTRED`) with the sample
-        mean too, under names ending in ".sample"
+    minority : (K,) bool or class ids; left out: the classes with fewer training images than the
+        largest
+    with_nc : compute the neural-collapse report, and what in it depends on the centring (`CENTRED`)
+        with the sample mean too, under names ending in ".sample"
 
     Returns
     -------
     dict
-        ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which
-        is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
-        ``accuracy_train_prior`` the class accuracies weighted by training images; ``feature_norm`` the mean of ‖h‖₂
-        over samples. Names ending in ".adjusted" are those of the predictions after logit adjustment
-        (`nclib.losses.adjusted_logits`), for imbalanced classes.
-        All accuracies lie in [0, 1].
+        ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class
+        accuracies, which is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority``
+        the same over those classes; ``accuracy_train_prior`` the class accuracies weighted by
+        training images; ``feature_norm`` the mean of ‖h‖₂ over samples. Names ending in ".adjusted"
+        are those of the predictions after logit adjustment (`nclib.losses.adjusted_logits`), for
+        imbalanced classes. All accuracies lie in [0, 1].
 
     Examples
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> model = nc.build_model(nc.ModelConfig(kind="explicit", width=2), num_classes=10, in_channels=1)
+    >>> config = nc.ModelConfig(kind="explicit", width=2)
+    >>> model = nc.build_model(config, num_classes=10, in_channels=1)
     >>> batches = [(torch.rand(20, 1, 8, 8), torch.arange(20) % 10)]
     >>> report = nc.evaluate(model, batches, counts=torch.full((10,), 2))
     >>> 0 <= report["accuracy_balanced"] <= 1
     True
     """
     counts = torch.as_tensor(counts)
-    minority = counts < counts.max() if minority is None else class_mask(minority, len(counts))
+    smaller = counts < counts.max()
+    minority = smaller if minority is None else class_mask(minority, len(counts))
     return summarise(collect(model, loader), counts, minority, with_nc)
 
 
 def per_class_rows(outputs: Outputs, num_classes: int) -> Iterator[tuple[int, str, float]]:
-    """(class, metric, value) of the accuracy and, for an equilibrium, the share of images that did not converge."""
+    """(class, metric, value) of the accuracy and, for an equilibrium, the share of images that did
+    not converge."""
     columns = {"accuracy": outputs.logits.argmax(1) == outputs.labels}
     if outputs.converged is not None:
         columns["not_converged"] = ~outputs.converged

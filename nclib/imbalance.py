@@ -1,7 +1,7 @@
 """How many images each class keeps, and which ones.
 
-Two questions are kept apart: *how many* (``step_imbalance``, ``exponential_imbalance``: counts listed
-from the largest class to the smallest) and *which class is which* (``class_order``,
+Two questions are kept apart: *how many* (``step_imbalance``, ``exponential_imbalance``: counts
+listed from the largest class to the smallest) and *which class is which* (``class_order``,
 ``assign_counts``). ``subsample_indices`` then draws the images. Every random choice has its own
 generator: no global random state is read or written.
 
@@ -26,7 +26,9 @@ Order = Literal["first", "random"]
 def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float) -> Tensor:
     """Counts of a step: majority classes keep n_max images, all others n_max / ratio.
 
-        n_k = n_max for k < K_A,   n_k = max(1, round(n_max / R)) for k ≥ K_A   (halves are rounded up)
+        n_k = n_max for k < K_A,   n_k = max(1, round(n_max / R)) for k ≥ K_A
+
+    Halves are rounded up.
 
     Source: Sun & Shi 2024, section 5; Fang et al. 2021 (R is their n_A / n_B).
 
@@ -55,7 +57,8 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
     _check_sizes(num_classes, n_max, ratio)
     if not 1 <= num_majority <= num_classes - 1:
         raise ValueError(
-            f"give num_majority (K_A) from 1 to {num_classes - 1} of {num_classes} classes, got {num_majority!r}"
+            f"give num_majority (K_A) from 1 to {num_classes - 1} of {num_classes} classes, "
+            f"got {num_majority!r}"
         )
     majority = [n_max] * num_majority
     minority = [_round_count(n_max / ratio)] * (num_classes - num_majority)
@@ -131,13 +134,18 @@ def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) ->
     """
     counts = torch.as_tensor(counts)
     order = torch.as_tensor(order)
-    if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
-        raise ValueError(f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()}")
+    permutation = torch.equal(order.sort().values, torch.arange(len(order)))
+    if counts.shape != order.shape or not permutation:
+        raise ValueError(
+            f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()}"
+        )
     return counts[order.argsort()]
 
 
 def subsample_indices(
-    labels: Tensor | np.ndarray | Sequence[int], counts: Tensor | np.ndarray | Sequence[int], seed: int
+    labels: Tensor | np.ndarray | Sequence[int],
+    counts: Tensor | np.ndarray | Sequence[int],
+    seed: int,
 ) -> Tensor:
     """Indices of ``counts[k]`` samples of each class k, drawn without replacement.
 
@@ -167,7 +175,8 @@ def subsample_indices(
     if wrong:
         asked = [f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5]]
         raise ValueError(
-            f"cannot sample {', '.join(asked)}: lower n_max or test_per_class; each count must be at least 1"
+            f"cannot sample {', '.join(asked)}: lower n_max or test_per_class; "
+            "each count must be at least 1"
         )
     generator = torch.Generator().manual_seed(seed)
     kept = []
@@ -186,10 +195,13 @@ def _check_sizes(num_classes: int, n_max: int, ratio: float) -> None:
     if num_classes < 2:
         raise ValueError(f"give at least 2 classes, got num_classes={num_classes!r}")
     if not n_max >= 1:
-        raise ValueError(f"give n_max, the images of the largest class, of at least 1, got {n_max!r}")
+        raise ValueError(
+            f"give n_max, the images of the largest class, of at least 1, got {n_max!r}"
+        )
     if not (math.isfinite(ratio) and ratio >= 1):
         raise ValueError(
-            f"give ratio, the largest class over the smallest, as a finite number of at least 1, got {ratio!r}"
+            "give ratio, the largest class over the smallest, as a finite number of at least 1, "
+            f"got {ratio!r}"
         )
 
 

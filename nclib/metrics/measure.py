@@ -1,8 +1,9 @@
 """Neural collapse in the layers of any network: ``measure``, which guesses nothing.
 
-The layers are those that are named, or else the children of the network with containers opened. What a layer gives is
-taken as it is if it is (B, d) and averaged over the image if it is (B, C, H, W); anything else needs ``pool``. The
-classifier is the last ``nn.Linear`` or the one that is named, and its input is the last layer.
+The layers are those that are named, or else the children of the network with containers opened.
+What a layer gives is taken as it is if it is (B, d) and averaged over the image if it is (B, C, H,
+W); anything else needs ``pool``. The classifier is the last ``nn.Linear`` or the one that is named,
+and its input is the last layer.
 
 Layers are read by forward hooks, and the network is left as it was.
 """
@@ -42,51 +43,56 @@ def measure(
 ) -> "pd.DataFrame":
     """Neural collapse in the layers of a network, as a table.
 
-    The network runs once over the data, in evaluation mode and without gradients. Afterwards its mode, its hooks and
-    the random state of torch are as before, also after an error. The features of all measured layers are kept in
-    memory, N × d numbers each. For data that are too large for that, name fewer layers, or add up a ``ClassMoments``
-    in a loop of your own.
+    The network runs once over the data, in evaluation mode and without gradients. Afterwards its
+    mode, its hooks and the random state of torch are as before, also after an error. The features
+    of all measured layers are kept in memory, N × d numbers each. For data that are too large for
+    that, name fewer layers, or add up a ``ClassMoments`` in a loop of your own.
 
     Parameters
     ----------
     model : any network. Wrappers of ``torch.compile`` and ``DataParallel`` are looked through.
-    loader : yields (inputs, labels). Inputs are a tensor, a tuple of tensors (several arguments) or a mapping (keyword
-        arguments); labels (B,) are integers 0 … K−1.
-    layers : names of ``model.named_modules()``: "NAME" is what a module gives, "NAME.input" what it is given. None
-        takes the children of the network, with ``nn.Sequential``, ``nn.ModuleList`` and ``nn.ModuleDict`` opened, that
-        are called before the classifier, and the input of the classifier. A layer that is called several times is read
-        at its last call.
-    num_classes : K; left out, the rows of the classifier, or without one the number of classes in the labels.
-    pool : how what is neither (B, d) nor (B, C, H, W) becomes (B, d). "tokens" averages (B, T, D) over T; a function
-        takes whatever a layer gives, except what is (B, d) already, and returns (B, d).
-    per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers.
-    classifier : "auto" is the last ``nn.Linear`` of ``model.named_modules()``; otherwise the name of a module with a
-        weight (K, d); None for a network without one.
+    loader : yields (inputs, labels). Inputs are a tensor, a tuple of tensors (several arguments) or
+        a mapping (keyword arguments); labels (B,) are integers 0 … K−1.
+    layers : names of ``model.named_modules()``: "NAME" is what a module gives, "NAME.input" what it
+        is given. None takes the children of the network, with ``nn.Sequential``, ``nn.ModuleList``
+        and ``nn.ModuleDict`` opened, that are called before the classifier, and the input of the
+        classifier. A layer that is called several times is read at its last call.
+    num_classes : K; left out, the rows of the classifier, or without one the number of classes in
+        the labels.
+    pool : how what is neither (B, d) nor (B, C, H, W) becomes (B, d). "tokens" averages (B, T, D)
+        over T; a function takes whatever a layer gives, except what is (B, d) already, and returns
+        (B, d).
+    per_class : add rows for each class, with a column ``class``, which is missing in the rows of
+        whole layers.
+    classifier : "auto" is the last ``nn.Linear`` of ``model.named_modules()``; otherwise the name
+        of a module with a weight (K, d); None for a network without one.
     weighting : "class" or "sample", see ``ClassMoments``.
 
     Returns
     -------
     DataFrame
-        Columns ``layer``, ``metric``, ``value``, layers in the order in which they are called. Metrics are those of
-        ``nc_report``, and ``dim`` (d), ``samples`` and ``feature_norm`` (mean of ‖h‖). The input of the classifier
-        alone has what compares with its weight, ``nc0`` and ``accuracy``. ``nc4_ncc_mismatch`` of another layer is the
-        share of samples whose nearest class mean in that layer is not the class that the classifier predicts.
+        Columns ``layer``, ``metric``, ``value``, layers in the order in which they are called.
+        Metrics are those of ``nc_report``, and ``dim`` (d), ``samples`` and ``feature_norm`` (mean
+        of ‖h‖). The input of the classifier alone has what compares with its weight, ``nc0`` and
+        ``accuracy``. ``nc4_ncc_mismatch`` of another layer is the share of samples whose nearest
+        class mean in that layer is not the class that the classifier predicts.
 
-        With ``per_class`` also, of each class: ``samples``, ``nc1_trace_ratio`` (its variance over tr Σ_B),
-        ``feature_norm``, ``mean_length`` (‖μ_k − μ‖), ``nc4_ncc_mismatch`` and, of the classifier's input,
-        ``accuracy``.
+        With ``per_class`` also, of each class: ``samples``, ``nc1_trace_ratio`` (its variance over
+        tr Σ_B), ``feature_norm``, ``mean_length`` (‖μ_k − μ‖), ``nc4_ncc_mismatch`` and, of the
+        classifier's input, ``accuracy``.
 
     Raises
     ------
     ValueError
-        A name that does not exist, a layer that is not called or gives no (B, d), NaN or infinite values, a classifier
-        whose rows are not the classes of the labels, labels that do not fit.
+        A name that does not exist, a layer that is not called or gives no (B, d), NaN or infinite
+        values, a classifier whose rows are not the classes of the labels, labels that do not fit.
 
     Notes
     -----
-    Do not compare ``nc1_pinv`` of layers of different d. It adds up the variance along the K − 1 directions between
-    class means, so it falls like 1/d where there is nothing but noise. Compare ``nc1_trace_ratio`` or ``nc1_cdnv``, or
-    each value with what the same data give with shuffled labels.
+    Do not compare ``nc1_pinv`` of layers of different d. It adds up the variance along the K − 1
+    directions between class means, so it falls like 1/d where there is nothing but noise. Compare
+    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with what the same data give with shuffled
+    labels.
 
     A ``DEQ`` is read at its equilibrium.
 
@@ -172,10 +178,16 @@ class _Reader:
     """
 
     def __init__(
-        self, model: nn.Module, layers: str | Sequence[str] | None, pool: Pool, classifier: str | None
+        self,
+        model: nn.Module,
+        layers: str | Sequence[str] | None,
+        pool: Pool,
+        classifier: str | None,
     ) -> None:
         if not (pool is None or pool == "tokens" or callable(pool)):
-            raise ValueError(f'pool must be "tokens", or a function that returns (B, d), got {pool!r}')
+            raise ValueError(
+                f'pool must be "tokens", or a function that returns (B, d), got {pool!r}'
+            )
         self.network = _unwrapped(model)
         self.pool = pool
         self.modules = _modules(self.network)
@@ -203,26 +215,32 @@ class _Reader:
             name = ""
         if name not in self.modules:
             near = get_close_matches(name, self.modules, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see [name for name, _ in model.named_modules()]"
+            hint = "see [name for name, _ in model.named_modules()]"
+            if near:
+                hint = f"did you mean {near[0]!r}?"
             raise ValueError(f"the network has no module {name!r}: {hint}")
         return self.modules[name]
 
     def _last_linear(self) -> str:
         names = [name for name, module in self.modules.items() if isinstance(module, nn.Linear)]
         if not names:
-            raise ValueError("the network has no nn.Linear: name its classifier, or pass classifier=None")
+            raise ValueError(
+                "the network has no nn.Linear: name its classifier, or pass classifier=None"
+            )
         return names[-1]
 
     def _weight(self) -> Tensor:
         weight = getattr(self._module(self.head), "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim != 2:
             raise ValueError(
-                f"the classifier {self.head!r} has no weight (K, d): name another, or pass classifier=None"
+                f"the classifier {self.head!r} has no weight (K, d): "
+                "name another, or pass classifier=None"
             )
         return weight.detach().cpu().clone()
 
     def _children(self) -> list[str]:
-        """The children of the network, containers opened, without what holds the classifier; then its input."""
+        """The children of the network, containers opened, without what holds the classifier; then
+        its input."""
         names: list[str] = []
 
         def open_(module: nn.Module, prefix: str) -> None:
@@ -242,11 +260,14 @@ class _Reader:
         rows = len(self.weight)
         if rows < 2 or (self.found and num_classes is None and rows != seen):
             raise ValueError(
-                f"{self.head!r}, the last nn.Linear, has {rows} rows, and the labels have {seen} classes: if it is no "
-                f"classifier, pass classifier=None; if it is, and classes are missing, classifier={self.head!r}"
+                f"{self.head!r}, the last nn.Linear, has {rows} rows, and the labels have {seen} "
+                "classes: if it is no classifier, pass classifier=None; if it is, and classes are "
+                f"missing, classifier={self.head!r}"
             )
         if num_classes not in (None, rows):
-            raise ValueError(f"num_classes={num_classes}, but the classifier {self.head!r} has {rows} rows")
+            raise ValueError(
+                f"num_classes={num_classes}, but the classifier {self.head!r} has {rows} rows"
+            )
 
     # -- reading
 
@@ -264,14 +285,18 @@ class _Reader:
                     features = {name: [] for name in self.outputs}
                 if set(features) != set(self.outputs):
                     odd = sorted(set(features) ^ set(self.outputs))
-                    raise ValueError(f"layer {odd[0]!r} is not called in every batch: name other layers")
+                    raise ValueError(
+                        f"layer {odd[0]!r} is not called in every batch: name other layers"
+                    )
                 for name, h in self.outputs.items():
                     features[name].append(h)
                 labels.append(batch_labels)
                 if self.head is not None:
                     logits.append(self.logits)
         if not labels:
-            raise ValueError("the loader gave no batches: pass a loader of (inputs, labels) that can be read now")
+            raise ValueError(
+                "the loader gave no batches: pass a loader of (inputs, labels) that can be read now"
+            )
         joined = {name: torch.cat(parts) for name, parts in features.items()}
         return joined, torch.cat(labels), torch.cat(logits) if logits else None
 
@@ -281,19 +306,23 @@ class _Reader:
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         with ExitStack() as stack:
             stack.enter_context(evaluating(self.network))
-            stack.enter_context(torch.random.fork_rng(devices))  # a loader that shuffles draws from it
+            # A loader that shuffles draws from the random state.
+            stack.enter_context(torch.random.fork_rng(devices))
             stack.enter_context(torch.no_grad())
             stack.enter_context(_eager())
             for name in self.layers:
                 stack.enter_context(self._hook(name))
             if self.head is not None:
-                stack.enter_context(self._module(self.head).register_forward_hook(self._keep_logits))
+                classifier = self._module(self.head)
+                stack.enter_context(classifier.register_forward_hook(self._keep_logits))
             yield
 
     def _hook(self, name: str) -> Any:
         module = self._module(name.removesuffix(".input"))
         if name in self.modules:
-            return module.register_forward_hook(lambda module, args, output: self._keep(name, _output(module, output)))
+            return module.register_forward_hook(
+                lambda module, args, output: self._keep(name, _output(module, output))
+            )
 
         def given(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
             values = [*args, *named.values()]
@@ -320,15 +349,20 @@ class _Reader:
         self.logits = None
         self.size = size
         args, named = _arguments(inputs)
-        device = next((x.device for x in (*self.network.parameters(), *self.network.buffers())), None)
+        weights = [*self.network.parameters(), *self.network.buffers()]
+        device = weights[0].device if weights else None
         args = [x.to(device) if isinstance(x, Tensor) else x for x in args]
         named = {name: x.to(device) if isinstance(x, Tensor) else x for name, x in named.items()}
         self.network(*args, **named)
         if self.head is not None and self.logits is None:
-            raise ValueError(f"the classifier {self.head!r} is not called: name another, or pass classifier=None")
+            raise ValueError(
+                f"the classifier {self.head!r} is not called: name another, or pass classifier=None"
+            )
         missing = [name for name in self.layers if name not in self.outputs]
         if self.chosen and missing:
-            raise ValueError(f"layer {missing[0]!r} is not called in the forward pass: name another")
+            raise ValueError(
+                f"layer {missing[0]!r} is not called in the forward pass: name another"
+            )
 
     def _vectors(self, name: str, value: Any) -> Tensor:
         """(B, d), on the CPU and in memory of its own."""
@@ -344,13 +378,16 @@ class _Reader:
             h = _single(value).mean(dim=1)
         else:
             raise ValueError(
-                f"layer {name!r} gives {_shape(value)}, and only (B, d) and (B, C, H, W) are understood: pass "
-                'pool="tokens" for (B, T, D), or a function that returns (B, d); or name other layers'
+                f"layer {name!r} gives {_shape(value)}, and only (B, d) and (B, C, H, W) are "
+                'understood: pass pool="tokens" for (B, T, D), or a function that returns (B, d); '
+                "or name other layers"
             )
-        if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
+        features = isinstance(h, Tensor) and h.ndim == 2 and h.is_floating_point()
+        if not features or len(h) != self.size:
             raise ValueError(
-                f"layer {name!r} gives {_shape(h)}, and not (B, d) features of the {self.size} samples of a batch: "
-                "pass a function as pool that returns them, or name other layers"
+                f"layer {name!r} gives {_shape(h)}, and not (B, d) features of the {self.size} "
+                "samples of a batch: pass a function as pool that returns them, "
+                "or name other layers"
             )
         return _finite(h, f"layer {name!r}")
 
@@ -389,9 +426,13 @@ def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise ValueError('a batch must be (inputs, labels): pass a DataLoader, or ((b["x"], b["y"]) for b in loader)')
+        raise ValueError(
+            "a batch must be (inputs, labels): "
+            'pass a DataLoader, or ((b["x"], b["y"]) for b in loader)'
+        )
     inputs, labels = batch
-    labels = torch.as_tensor(labels).detach().cpu().clone()  # a loader may write the next batch into the same memory
+    # A copy: a loader may write the next batch into the same memory.
+    labels = torch.as_tensor(labels).detach().cpu().clone()
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers (B,), got {labels.dtype} {tuple(labels.shape)}")
     return inputs, labels.long()
@@ -423,8 +464,8 @@ def _eager() -> Any:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode; afterwards every module's mode is as before.
 
-    It is set by each module's own ``train``, which may do more than set the flag, as LoRA layers do that merge their
-    weights; and then by the flag, since ``train`` sets that of all modules inside.
+    It is set by each module's own ``train``, which may do more than set the flag, as LoRA layers do
+    that merge their weights; and then by the flag, since ``train`` sets that of all modules inside.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
