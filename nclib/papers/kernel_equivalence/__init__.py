@@ -1,4 +1,7 @@
-"""Ling et al. (ICML 2024): kernels and networks, by its released code. No formula of the paper itself was at hand."""
+"""Ling et al. (ICML 2024): kernels and networks, by the paper's released code.
+
+No formula of the paper itself was at hand.
+"""
 
 from nclib.system import lazy
 
