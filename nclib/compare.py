@@ -1021,6 +1021,39 @@ SOLVER_COLUMNS = {
 """Columns of `solver_audit`: metric, split and factor."""
 
 
+def checks(frame: pd.DataFrame) -> dict[str, str]:
+    """What to look at before believing a verdict: whether the equilibria were solved and whether
+    training was finished.
+
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    dict
+        "equilibria solved", the least share of training or test images over settings and networks
+        (`solver_audit`), and "terminal phase", how many runs reached a training accuracy of
+        99.9 % (`terminal_phase`). As columns of a table: ``table.assign(**checks(frame))``.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> frame = nc.ensure_runs(nc.experiment("fig3", "smoke"))
+    >>> nc.compare.checks(frame)["terminal phase"]
+    '0 of 4 runs'
+    """
+    audit = solver_audit(frame)
+    phases = terminal_phase(frame)
+    solved = "–"
+    if len(audit):
+        solved = f"{audit[['train_converged', 'test_converged']].to_numpy().min():.4g} %"
+    return {
+        "equilibria solved": solved,
+        "terminal phase": f"{phases['reached'].sum()} of {len(phases)} runs",
+    }
+
+
 def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     """How well the equilibria were solved.
 

@@ -199,8 +199,6 @@ def curves(
     label: str | None = None,
     log: bool = False,
     ideal: float | None = None,
-    printed: Sequence[tuple[str, float, float | None]] = (),
-    printed_range: tuple[float, float] | None = None,
 ) -> Axes:
     """A metric against the epoch: mean over seeds, with a band of ± one standard deviation.
 
@@ -213,8 +211,6 @@ def curves(
     label : what the axis calls the metric
     log : logarithmic axis; values ≤ 0 are not drawn there
     ideal : a thin dotted line at the value of complete collapse
-    printed : (model, value, std or None) as the paper prints it: a hollow marker right of the axes
-    printed_range : first and last tick of the paper's own axis, as a grey bracket at the right
 
     Returns
     -------
@@ -260,10 +256,6 @@ def curves(
         _dotted(ax, ideal, "ideal")
     ax.set(xlabel="epoch", ylabel=metric if label is None else label)
     _whole_numbers(ax)
-    if len(printed):
-        _draw_printed(ax, printed)
-    if printed_range is not None:
-        _draw_printed_range(ax, printed_range)
     return ax
 
 
@@ -368,9 +360,7 @@ def arms(
     return ax
 
 
-def traces(
-    residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None = None
-) -> Axes:
+def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None = None) -> Axes:
     """Residual against evaluations of f, one line a method, on a logarithmic axis.
 
     Parameters
@@ -397,9 +387,7 @@ def _curve(ax: Axes, values: pd.Series, style: Style, **line: Any) -> None:
     """A line with a few markers, evenly along x."""
     places = np.linspace(values.index[0], values.index[-1], _MARKS_PER_CURVE)
     marked = values.index.get_indexer(places, method="nearest")
-    ax.plot(
-        values.index, values, color=style.colour, marker=style.marker, markevery=marked, **line
-    )
+    ax.plot(values.index, values, color=style.colour, marker=style.marker, markevery=marked, **line)
 
 
 def _dotted(ax: Axes, value: float, label: str) -> None:
@@ -410,15 +398,25 @@ def _whole_numbers(ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) -> None:
-    """Hollow markers right of the axes, in the models' colours, with their numbers beside them: the
-    lowest below the height of its marker, the others above. The axis is widened to hold them."""
-    values = [value for _, value, _ in printed]
-    ax.dataLim.update_from_data_y(values, ignore=False)
+def printed_values(ax: Axes, printed: pd.DataFrame) -> Axes:
+    """Values of the paper beside the last epoch of `curves`: hollow markers right of the axes, in
+    the colours of the networks, with their numbers.
+
+    The axis is widened to hold them. The lowest number is below the height of its marker, the
+    others above.
+
+    Parameters
+    ----------
+    ax : which has the curves
+    printed : model, mean and std, a row for each network, in the units of the axis
+    """
+    lowest = printed["mean"].min()
+    ax.dataLim.update_from_data_y(printed["mean"], ignore=False)
     ax.autoscale_view()
     outside = {"transform": ax.get_yaxis_transform(), "clip_on": False}  # x in axes, y in data
     right = 1.05 + 0.05 * len(printed)
-    for position, (model, value, std) in enumerate(printed):
+    rows = zip(printed["model"], printed["mean"], printed["std"], strict=True)
+    for position, (model, value, std) in enumerate(rows):
         style = MODEL_STYLE[model]
         x = 1.05 + 0.05 * position
         ax.plot([1.0, x], [value, value], color=style.colour, linewidth=0.6, **outside)
@@ -433,7 +431,7 @@ def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) 
             elinewidth=0.8,
             **outside,
         )
-        below = value == min(values) and len(values) > 1
+        below = value == lowest and len(printed) > 1
         ax.text(
             right,
             value,
@@ -445,11 +443,19 @@ def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) 
         )
     name = "paper, CIFAR-10: accuracy"
     ax.plot([], [], label=name, color="0.3", linewidth=0.6, marker="o", markerfacecolor="white")
+    return ax
 
 
-def _draw_printed_range(ax: Axes, ticks: tuple[float, float]) -> None:
-    """A grey bracket at the right edge from the first to the last tick of the paper's own axis. It
-    bounds what the paper shows, not what it measured. The axis is widened to hold it."""
+def printed_ticks(ax: Axes, ticks: tuple[float, float]) -> Axes:
+    """A grey bracket at the right edge from the first to the last tick of the paper's own axis.
+
+    It bounds what the paper shows, not what it measured. The axis is widened to hold it.
+
+    Parameters
+    ----------
+    ax : which has the curves
+    ticks : first and last, in the units of the axis
+    """
     ax.plot(
         [1.0, 1.0],
         ticks,
@@ -460,6 +466,7 @@ def _draw_printed_range(ax: Axes, ticks: tuple[float, float]) -> None:
         transform=ax.get_yaxis_transform(),
         clip_on=False,
     )
+    return ax
 
 
 # --- matrices, embeddings, intervals --------------------------------------------------------------

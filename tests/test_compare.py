@@ -359,6 +359,7 @@ def test_terminal_phase_is_both_training_accuracies_at_999_of_1000_at_the_last_e
     found = compare.terminal_phase(frame).set_index("model")
     assert found["reached"].to_dict() == {"a": True, "b": False, "c": False, "d": False}
     assert found["value"].to_dict() == pytest.approx({"a": 0.999, "b": 0.95, "c": 0.95, "d": NAN}, nan_ok=True)
+    assert compare.checks(frame)["terminal phase"] == "1 of 4 runs"
     with pytest.raises(ValueError, match="before `percent`"):
         compare.terminal_phase(compare.percent(frame))
 
@@ -427,4 +428,6 @@ def test_solver_audit():
     (row,) = compare.solver_audit(stack(run(0, 1.0), run(1, 0.5), explicit)).to_dict("records")
     assert (row["model"], row["train_converged"], row["test_converged"], row["evaluations"]) == ("deq", 75, 90, 12.5)
     assert (row["step_not_converged"], row["skipped"], row["backward_not_converged"]) == (25, 12.5, 6.25)
+    assert compare.checks(run(0, 0.5))["equilibria solved"] == "50 %"
     assert compare.solver_audit(explicit).empty
+    assert compare.checks(explicit)["equilibria solved"] == "–"

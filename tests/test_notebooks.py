@@ -67,12 +67,9 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert "parameters" in cells[1]["metadata"]["tags"]
     declared = reproduce.parameters(name)
     trained = name in profiles.makers()  # the others compute all they show
-    of_images = set(profiles.OVERRIDES) - {"inputs", "cell", "hundred_dataset"}  # which few notebooks have
-    shared = {"profile", "seeds", "train"} if name in NO_IMAGES else of_images
+    shared = {"profile", "seeds", "train"} if name in NO_IMAGES else {"profile", "dataset", "seeds", "epochs", "train"}
     if name in ONE_SEED:
         shared -= {"seeds"}
-    if name == "neural_collapse/recipes":
-        shared -= {"recipe"}  # it compares them
     assert (shared if trained else {"profile"}) <= set(declared)
 
 

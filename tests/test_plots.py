@@ -205,8 +205,10 @@ def test_one_legend_names_every_line_once_and_the_papers_last():
 
 
 def test_printed_values_of_the_paper_are_drawn_right_of_the_axes():
-    printed = [("explicit", 20.0, 1.0), ("deq", 30.0, None)]
-    ax = plots.curves(frame(), "accuracy", axes(), printed=printed, printed_range=(10, 40))
+    printed = pd.DataFrame({"model": ["explicit", "deq"], "mean": [20.0, 30.0], "std": [1.0, 2.0]})
+    ax = plots.curves(frame(), "accuracy", axes())
+    plots.printed_values(ax, printed)
+    plots.printed_ticks(ax, (10, 40))
     assert [text.get_text() for text in ax.texts] == ["20", "30"]
     assert ax.get_ylim()[1] >= 40
     assert any(list(line.get_ydata()) == [10, 40] for line in ax.get_lines())
