@@ -18,7 +18,7 @@ from nclib.figures import minus
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change
 from nclib.papers.docs_tables import difference, read, scorecard
-from nclib.papers.neural_collapse import audit, collapse_tables, front_figures, replicated, replication, seli
+from nclib.papers.neural_collapse import audit, collapse_tables, front_figures, protocol2, seli
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.collapse_tables import (
     EVERY,
@@ -94,8 +94,8 @@ def test_the_table_of_results_and_the_verdict():
         assert int(seeds) == compared(EVERY["nc2c"], group).interval.n
         names = ("nc2c", "nc3c")
         assert cells == [f"{both(name, group, 2)}, {change(name, group)}" for name in names]
-    found = replication.found()
-    assert found.verdict == "supported" and len(found.seeds) == 5 and len(replication.SEEDS) == 8
+    found = protocol2.tracked_analysis()
+    assert found.verdict == "supported" and len(found.seeds) == 5 and len(protocol2.SEEDS) == 8
     assert "the paper's claim is supported" in text and "on five new seeds. Eight" in text
     assert {compared(EVERY[name], "r10").interval.significant for name in ("nc2c", "nc3c")} == {False}
 
@@ -128,7 +128,7 @@ def test_definitions():
         f"NC2 {change('nc2cmajor', 'fresh')}, NC3 {change('nc3cmajor', 'fresh')}",
         f"NC2 {change('nc2amajor', 'fresh')}, NC3 {change('nc3amajor', 'fresh')}. [Table]",
     )
-    words = replication.found().secondary.set_index("metric")["verdict"]
+    words = protocol2.tracked_analysis().secondary.set_index("metric")["verdict"]
     supported = words[words == "supported"].index
     assert {EVERY[name].metric for name in ("eq14", "eq13", "cosc", "acc")} == {*supported}
 
@@ -143,7 +143,7 @@ def test_nc1():
         f"each class counted equally it is {change('traceclasses', 'fresh')}",
         f"each image counted equally {change('traceimages', 'fresh')}",
     )
-    assert replication.found().secondary.set_index("metric")["verdict"]["nc1_pinv"] == "reported"
+    assert protocol2.tracked_analysis().secondary.set_index("metric")["verdict"]["nc1_pinv"] == "reported"
 
 
 def test_the_equilibria_of_the_replication_are_solved():
@@ -263,7 +263,7 @@ def pair_of_seed_10(moved):
     frame = tracked(fresh=True).query("seed == 10 and K_A == 3")
     runs = moved[moved["seed"] == 10].set_index("model")
     found = []
-    for metric in replication.PRIMARY:
+    for metric in protocol2.PRIMARY:
         resnet, deq = (value(frame[frame["model"] == m], metric) for m in ("explicit", "deq"))
         log = np.log(deq / resnet)
         found.append([log, log + runs.loc["deq", metric] - runs.loc["explicit", metric]])
@@ -278,11 +278,11 @@ def test_limits():
     first = at_seven[at_seven["seed"] < 10].sort_values("missed")["missed"]
     assert "all five new ones do" in text and (at_seven["seed"] >= 10).sum() == 5
     assert "misclassified {} and {} training".format(*first) in text
-    listing = paths.reference() / replication.COLLECTION / "runs.json"
+    listing = paths.reference() / protocol2.COLLECTION / "runs.json"
     assert "no pair mixes two kinds" in text
-    assert replicated.mixed(json.loads(listing.read_text("utf-8"))) == "no pair"
+    assert protocol2.mixed(json.loads(listing.read_text("utf-8"))) == "no pair"
     assert "No run of the replication diverged" in text
-    assert not any(replication.found().replaced.values())
+    assert not any(protocol2.tracked_analysis().replaced.values())
     spans = [compared(EVERY[name], "fresh").by_setting["difference"] for name in ("nc2c", "nc3c")]
     spans = [f"{100 * values.std(ddof=1):.0f} % in" for values in spans]
     assert "standard deviation of {} NC2 and {} NC3".format(*spans) in text

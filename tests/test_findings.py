@@ -21,7 +21,7 @@ import nclib as nc
 from nclib import paths, reproduce
 from nclib.compare import Pairs, by_run, pairs
 from nclib.figures import minus
-from nclib.papers.neural_collapse import replication, tolerance_effect, total_collapse_budget
+from nclib.papers.neural_collapse import protocol2, tolerance_effect, total_collapse_budget
 from nclib.store import reference_store
 
 NC2, NC3 = "nc2_etf_distance", "nc3_self_duality"
@@ -194,7 +194,7 @@ def collapse() -> Iterator[str]:
     for name, metric in (("NC2", NC2), ("NC3", NC3)):
         cells = [change(collection, setting, metric) for setting, collection in settings.items()]
         yield f"| {name} | {' | '.join(cells)} |"
-    found = replication.found()
+    found = protocol2.tracked_analysis()
     assert found.verdict == "supported"
     changes = found.primary.set_index("metric")["change"]
     yield minus(f"NC2 {changes[NC2]:.0f} %, NC3 {changes[NC3]:.0f} %")

@@ -10,7 +10,7 @@ import pytest
 from nclib import compare, paths
 from nclib.compare import pairs
 from nclib.papers import certify
-from nclib.papers.neural_collapse import replication, theory
+from nclib.papers.neural_collapse import protocol2, theory
 from nclib.store import reference_store
 from nclib.system import words
 
@@ -59,7 +59,7 @@ def signed(value, digits):
 
 
 def test_protocol_2_has_its_verdicts_and_changes():
-    analysis = replication.found()
+    analysis = protocol2.tracked_analysis()
     nc2, nc3 = (f"−{-change:.0f} %" for change in analysis.primary["change"])
     assert OUTCOMES["Does the DEQ collapse better at R = 100?"] == f"**{analysis.verdict}**: NC2 {nc2}, NC3 {nc3}"
     assert analysis.secondary["verdict"].tolist() == [*["supported"] * 4, "reported"]

@@ -15,7 +15,7 @@ import pytest
 
 from nclib import paths
 from nclib.papers import certify
-from nclib.papers.neural_collapse import replication
+from nclib.papers.neural_collapse import protocol2
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
 from nclib.papers.neural_collapse.front_figures import turning_back
@@ -48,12 +48,12 @@ def ratio(metric, group):
 
 
 def test_the_claim_at_100_to_1_has_its_verdict_and_its_numbers():
-    analysis = replication.found()
+    analysis = protocol2.tracked_analysis()
     text = bullet("100 : 1")
     assert f"the claim is {analysis.verdict}" in text
     assert f"NC2 {pair('nc2c', 'fresh')} and NC3 {pair('nc3c', 'fresh')}" in text
-    seeds = f"{WORDS[len(analysis.seeds)]} new seeds ({WORDS[len(replication.SEEDS)]} were planned)"
-    assert f"{WORDS[len(replication.TENTHS)]} settings and {seeds}" in text
+    seeds = f"{WORDS[len(analysis.seeds)]} new seeds ({WORDS[len(protocol2.SEEDS)]} were planned)"
+    assert f"{WORDS[len(protocol2.TENTHS)]} settings and {seeds}" in text
 
 
 def test_the_other_class_sizes_have_their_numbers():

@@ -14,7 +14,7 @@ import pandas as pd
 from nclib import paths
 from nclib.figures import for_readers, markdown_table, minus
 from nclib.metrics import LABELS
-from nclib.papers.neural_collapse import collapse_tables, front_figures, replicated, replication, seli
+from nclib.papers.neural_collapse import collapse_tables, front_figures, protocol2, seli
 from nclib.papers.neural_collapse.collapse_tables import COLLAPSE_LABELS
 from nclib.paths import write_atomic
 from nclib.store import reference_store
@@ -101,7 +101,7 @@ def distance_to_seli() -> str:
     return markdown_table(["classes", "", *columns.values()], lines)
 
 
-MOVED = (*replication.PRIMARY, "nc1_trace_ratio")
+MOVED = (*protocol2.PRIMARY, "nc1_trace_ratio")
 """The metrics of `moved_by_processor`."""
 
 
@@ -293,14 +293,14 @@ PARTS = {
             "for NC1 means that equality is claimed and was not shown. Rows with – were not tested. "
             "The last column has the three seeds of the first experiment. The standard deviation "
             "between the three settings is given because the intervals cover seeds, not settings.",
-            replicated.tests_table,
+            collapse_tables.replication_tests,
         ),
         Shown(
             "Sensitivity",
             "The two analyses that the protocol asks for: only pairs in which both networks "
             "misclassify at most one training image of every class, and both networks at equal "
             "training loss.",
-            replicated.sensitivity_table,
+            collapse_tables.replication_sensitivity,
         ),
     ],
     "CIFAR-10: every metric": [

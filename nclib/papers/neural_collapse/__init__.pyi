@@ -43,7 +43,7 @@ from .theory import (
     theory_statements as theory_statements,
     theory_steps as theory_steps,
 )
-from .protocol import (
+from .protocol1 import (
     BLOCK as BLOCK,
     COLLAPSE as COLLAPSE,
     accuracy_remark as accuracy_remark,

@@ -16,30 +16,42 @@ from nclib import paths, simplex_etf
 from nclib.compare import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
 from nclib.figures import markdown_table, minus
 from nclib.metrics import LABELS
+from nclib.papers.neural_collapse import protocol2
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.duality import add_cosines, eq14, exchanged
-from nclib.papers.neural_collapse.protocol import COLLAPSE, KNOWN
-from nclib.papers.neural_collapse.replication import COLLECTION
+from nclib.papers.neural_collapse.protocol1 import COLLAPSE, KNOWN
 from nclib.store import reference_store
 
+# --- settings, by K_A and R -----------------------------------------------------------------------
+
 BALANCED = (0, 1)
-# K_A and R of the settings with three seeds or more at R = 100.
 R100 = ((3, 100), (5, 100), (7, 100))
 R10 = ((3, 10),)
-R50 = ((3, 50), (5, 50), (7, 50))
-GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
-# Those of the replication, which has new seeds.
 FRESH = {"fresh": R100, "fresh3": (R100[0],), "fresh5": (R100[1],), "fresh7": (R100[2],)}
-GROUPS |= FRESH
-# Settings of the first experiment with three seeds, as its table of verdicts lists them.
+"""Groups of settings of the replication, which has new seeds."""
+GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10), **FRESH}
+"""Groups of settings with three seeds or more."""
+GROUPS_SHOWN = {"fresh": "100 : 1", "r10": "10 : 1, K_A = 3", "balanced": "balanced"}
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
-# The setting in which two DEQs ended below 99.9 % training accuracy over classes.
+"""Settings of the first experiment with three seeds, as its table of verdicts lists them."""
 UNJUDGED = (7, 100)
+"""The setting in which two DEQs ended below 99.9 % training accuracy over classes."""
+
+
+# --- metrics --------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """How a metric is compared: label, metric, split, whether logarithms are compared, the paper's
-    claim under imbalance, and the epochs that count."""
+    """How a metric is compared.
+
+    Parameters
+    ----------
+    label : as tables name it
+    metric, split : what is compared
+    relative : whether logarithms are compared, or values
+    claim : of the paper, under imbalance
+    how : the epochs that count, "last" or "last_epochs"
+    """
 
     label: str
     metric: str
@@ -63,6 +75,8 @@ def _accuracy_row(label: str, metric: str, claim: str | None = None) -> Row:
 
 _OWN = "classes, centred at their own mean"
 _ALL = "classes, centred at the mean of all classes"
+_ADJUSTED = "after logit adjustment"
+_COSINE = "cosine of class mean and classifier"
 ROWS = {
     "nc2c": _claimed("nc2_etf_distance"),
     "nc2norm": Row("norms of the centred class means: s.d. / mean", "nc2_equinorm"),
@@ -77,40 +91,54 @@ ROWS = {
     "nc3amajor": Row(f"NC3, majority {_ALL}", "nc3_majority_in_all"),
     "nc3aminor": Row(f"NC3, minority {_ALL}", "nc3_minority_in_all"),
     "eq13": _claimed("paper_eq13_uncentred"),
-    "eq13paper": Row("NC2, eq. 13 with the paper's constant, 1/(K−1)", "paper_eq13_uncentred_printed_constant"),
+    "eq13paper": Row(
+        "NC2, eq. 13 with the paper's constant, 1/(K−1)", "paper_eq13_uncentred_printed_constant"
+    ),
     "eq14": _claimed("paper_eq14_uncentred"),
     "nc1": _claimed("nc1_pinv"),
-    "nc1class": Row("NC1, eq. 12, within-class variance averaged over classes", "nc1_pinv_class_balanced"),
+    "nc1class": Row(
+        "NC1, eq. 12, within-class variance averaged over classes", "nc1_pinv_class_balanced"
+    ),
     "trace": _claimed("nc1_trace_ratio"),
     "tracemajor": Row("trace ratio, majority classes alone", "nc1_trace_ratio_majority"),
     "traceminor": Row("trace ratio, minority classes alone", "nc1_trace_ratio_minority"),
     "traceimages": Row("trace ratio, both variances averaged over images", "trace_ratio_of_images"),
-    "traceclasses": Row("trace ratio, both variances averaged over classes", "trace_ratio_of_classes"),
+    "traceclasses": Row(
+        "trace ratio, both variances averaged over classes", "trace_ratio_of_classes"
+    ),
     "minoritycos": _cosine("cosine between minority classifiers", "minority_cosine"),
-    "cos": _cosine("cosine of class mean and classifier, uncentred", "class_cosine", "higher (Theorem 4.1)"),
-    "cosc": _cosine("cosine of class mean and classifier, centred", "class_cosine_centred", "higher (Theorem 4.1)"),
+    "cos": _cosine(f"{_COSINE}, uncentred", "class_cosine", "higher (Theorem 4.1)"),
+    "cosc": _cosine(f"{_COSINE}, centred", "class_cosine_centred", "higher (Theorem 4.1)"),
     "acc": _accuracy_row("class-balanced test accuracy", "accuracy_balanced", "higher"),
-    "accadj": _accuracy_row("class-balanced test accuracy after logit adjustment", "accuracy_balanced.adjusted"),
+    "accadj": _accuracy_row(
+        f"class-balanced test accuracy {_ADJUSTED}", "accuracy_balanced.adjusted"
+    ),
     "majority": _accuracy_row("test accuracy, majority classes", "accuracy_majority"),
     "majorityadj": _accuracy_row(
-        "test accuracy, majority classes, after logit adjustment", "accuracy_majority.adjusted"
+        f"test accuracy, majority classes, {_ADJUSTED}", "accuracy_majority.adjusted"
     ),
     "minority": _accuracy_row("test accuracy, minority classes", "accuracy_minority"),
     "minorityadj": _accuracy_row(
-        "test accuracy, minority classes, after logit adjustment", "accuracy_minority.adjusted"
+        f"test accuracy, minority classes, {_ADJUSTED}", "accuracy_minority.adjusted"
     ),
-    "prior": _accuracy_row("test accuracy, classes weighted as in training", "accuracy_train_prior"),
+    "prior": _accuracy_row(
+        "test accuracy, classes weighted as in training", "accuracy_train_prior"
+    ),
     "loss": Row("training loss", "loss"),
 }
-# The metrics of `COLLAPSE` and their labels, in the order of the pooled tables.
+"""By the short names that the functions below take."""
+LAST_TEN = ROWS["acc"]._replace(label="accuracy over the last ten epochs", how="last_epochs")
+"""The accuracy as the paper's tables have it."""
+EVERY = {**ROWS, "acc10": LAST_TEN}
+
 _POOLED = ("trace", "nc1", "eq13", "nc2c", "eq14", "nc3c")
 COLLAPSE_LABELS = {ROWS[name].metric: ROWS[name].label for name in _POOLED}
-# With the accuracy as the paper's tables have it.
-LAST_TEN = ROWS["acc"]._replace(label="accuracy over the last ten epochs", how="last_epochs")
-EVERY = ROWS | {"acc10": LAST_TEN}
+"""The metrics of `COLLAPSE` and their labels, in the order of the pooled tables."""
 TESTED_FIRST = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
-GROUPS_SHOWN = {"fresh": "100 : 1", "r10": "10 : 1, K_A = 3", "balanced": "balanced"}
-# Metrics that are split into norms and directions, by short names ("cc": centred before).
+TESTED_AGAIN = ("nc2c", "nc3c", "eq14", "eq13", "cosc", "acc", "nc1")
+"""In the order of the page of protocol 2; the first two are primary."""
+ESTIMATED_AGAIN = ("trace", "cos", "majority", "minority", "loss")
+
 SPLITS = {
     "eq14": "NC3, eq. 14",
     "nc2c": "NC2, centred",
@@ -118,7 +146,11 @@ SPLITS = {
     "nc2cc": "NC2, centred before the exchange",
     "nc3cc": "NC3, centred before the exchange",
 }
-PARTS = {"norms": "its norms, ResNet-18's directions", "directions": "its directions, ResNet-18's norms"}
+"""Metrics that are split into norms and directions, by short names ("cc": centred before)."""
+PARTS = {
+    "norms": "its norms, ResNet-18's directions",
+    "directions": "its directions, ResNet-18's norms",
+}
 PARTS_OF_NC1 = (
     "norm of class means, minority / majority",
     "tr Σ_B, between-class variance",
@@ -126,11 +158,25 @@ PARTS_OF_NC1 = (
     "within-class variance of a minority class",
     "within-class variance of a majority class",
 )
-# Rows that balanced classes do not have.
-_ALONE = tuple(
-    f"{metric}{group}" for metric in ("nc2c", "nc2a", "nc3c", "nc3a", "trace") for group in ("major", "minor")
+NO_MINORITY = (
+    "nc2cmajor",
+    "nc2cminor",
+    "nc2amajor",
+    "nc2aminor",
+    "nc3cmajor",
+    "nc3cminor",
+    "nc3amajor",
+    "nc3aminor",
+    "tracemajor",
+    "traceminor",
+    "minoritycos",
+    "accadj",
+    "minorityadj",
+    "majorityadj",
+    "majority",
+    "minority",
 )
-NO_MINORITY = (*_ALONE, *("minoritycos", "accadj", "minorityadj", "majorityadj", "majority", "minority"))
+"""Rows that balanced classes do not have."""
 
 
 # --- the runs -------------------------------------------------------------------------------------
@@ -141,16 +187,16 @@ def tracked(fresh: bool = False) -> pd.DataFrame:
     """Tidy frame of the runs of the first experiment, or of the new seeds of the replication, with
     the cosines of class means and classifier rows and the parts of NC1."""
     store = reference_store()
-    listing = paths.reference() / (COLLECTION if fresh else "cifar10-full") / "runs.json"
+    collection = protocol2.COLLECTION if fresh else "cifar10-full"
+    listing = paths.reference() / collection / "runs.json"
     ids = list(json.loads(listing.read_text("utf-8")))
     arrays = {run: store.open(run).arrays for run in ids}
     frame = add_cosines(store.frame(ids), arrays)
     last = frame[(frame["split"] == "train") & (frame["epoch"] == frame["epoch"].max())]
-    rows = [
-        {**own.iloc[0], "metric": name, "value": value}
-        for run, own in last.groupby("run_id")
-        for name, value in _from_arrays(own, arrays[run]).items()
-    ]
+    rows = []
+    for run, of_run in last.groupby("run_id"):
+        for name, value in _from_arrays(of_run, arrays[run]).items():
+            rows.append({**of_run.iloc[0], "metric": name, "value": value})
     return pd.concat([frame, pd.DataFrame(rows).astype(frame.dtypes)], ignore_index=True)
 
 
@@ -174,13 +220,17 @@ def compared(row: Row, group: str) -> Pairs:
 def parts(group: str, metric: str) -> dict[str, Interval]:
     """Intervals over seeds of the log ratios that `exchanged` gives, each seed's mean over
     settings."""
-    keys, store = [*SETTING, "seed"], reference_store()
+    keys = [*SETTING, "seed"]
     runs = tracked(group in FRESH).drop_duplicates("run_id")
     runs = runs.pivot(index=keys, columns="model", values="run_id").reset_index()
     named = compared(ROWS["eq14"], group).table[keys].merge(runs, on=keys)
-    both = [[store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()]
-    found = exchanged(both, metric).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
-    return {part: interval(found[part]) for part in found}
+    store = reference_store()
+    networks = []
+    for deq, explicit in named[["deq", "explicit"]].itertuples(index=False):
+        networks.append((store.open(deq).arrays, store.open(explicit).arrays))
+    ratios = exchanged(networks, metric).assign(seed=named["seed"].to_numpy())
+    by_seed = ratios.groupby("seed").mean()
+    return {part: interval(by_seed[part]) for part in by_seed}
 
 
 def norm_ratio(model: str) -> float:
@@ -203,33 +253,53 @@ def missed_images() -> pd.DataFrame:
 
 
 def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """`PARTS_OF_NC1` and trace ratios with one weighting, of the last rows of a run. The stored
-    trace ratio averages its within-class variance over images and the between-class variance over
-    classes."""
+    """`PARTS_OF_NC1`, NC2 and NC3 of some classes among all, and trace ratios with one weighting.
+
+    The stored trace ratio averages its within-class variance over images and the between-class
+    variance over classes.
+
+    Parameters
+    ----------
+    last : the rows of a run at its last epoch
+    arrays : of the run
+    """
     value = last.set_index("metric")["value"]
-    means, minority = arrays["class_means"].astype(float), np.asarray(arrays["minority"], bool)
+    means = arrays["class_means"].astype(float)
+    minority = np.asarray(arrays["minority"], bool)
+    found = _some_among_all(means, np.asarray(arrays["classifier"], float), minority)
+
     images = np.where(minority, 1 / last["R"].iloc[0], 1.0)
-    centred, simplex = means - means.mean(axis=0), simplex_etf(len(means), means.shape[1]).numpy()
     from_mean = ((means - np.average(means, 0, images)) ** 2).sum(1)
     between = means.var(axis=0).sum()
     within = value["nc1_trace_ratio"] * between
-    found = {"trace_ratio_of_images": within / np.average(from_mean, weights=images)}
-    for name, part in (("minority", minority), ("majority", ~minority)):
-        products, ideal = centred[part] @ centred[part].T, simplex[part] @ simplex[part].T
-        classifier = np.asarray(arrays["classifier"], float)[part]
-        found[f"nc2_{name}_in_all"] = eq14(products, ideal)
-        found[f"nc3_{name}_in_all"] = eq14(centred[part], classifier)
+    found["trace_ratio_of_images"] = within / np.average(from_mean, weights=images)
     if not minority.any():
-        return found | {"trace_ratio_of_classes": value["nc1_trace_ratio"]}
-    norms = np.linalg.norm(means, axis=1)
-    small, large = (
-        value[f"nc1_trace_ratio_{name}"] * means[part].var(axis=0).sum()
-        for name, part in (("minority", minority), ("majority", ~minority))
-    )
+        found["trace_ratio_of_classes"] = value["nc1_trace_ratio"]
+        return found
+
+    small = value["nc1_trace_ratio_minority"] * means[minority].var(axis=0).sum()
+    large = value["nc1_trace_ratio_majority"] * means[~minority].var(axis=0).sum()
     found["trace_ratio_of_classes"] = np.where(minority, small, large).mean() / between
+    norms = np.linalg.norm(means, axis=1)
     ratio = norms[minority].mean() / norms[~minority].mean()
     values = (ratio, between, within, small, large)
-    return found | dict(zip(PARTS_OF_NC1, values, strict=True))
+    found.update(zip(PARTS_OF_NC1, values, strict=True))
+    return found
+
+
+def _some_among_all(
+    means: np.ndarray, classifier: np.ndarray, minority: np.ndarray
+) -> dict[str, float]:
+    """NC2 and NC3 of minority and majority classes, centred at the mean of all classes."""
+    centred = means - means.mean(axis=0)
+    simplex = simplex_etf(len(means), means.shape[1]).numpy()
+    distances = {}
+    for name, part in (("minority", minority), ("majority", ~minority)):
+        products = centred[part] @ centred[part].T
+        ideal = simplex[part] @ simplex[part].T
+        distances[f"nc2_{name}_in_all"] = eq14(products, ideal)
+        distances[f"nc3_{name}_in_all"] = eq14(centred[part], classifier[part])
+    return distances
 
 
 # --- numbers as text ------------------------------------------------------------------------------
@@ -243,12 +313,11 @@ def change(name: str, group: str) -> str:
     """
     if group == "balanced" and name in (*NO_MINORITY, "prior"):
         return "–"
-    return said(EVERY[name], compared(EVERY[name], group).interval)
+    return interval_text(EVERY[name], compared(EVERY[name], group).interval)
 
 
 def exchange(name: str, part: str, group: str) -> str:
-    """The change of a metric of `SPLITS` that norms or directions alone
-    make, with its interval."""
+    """The change of a metric of `SPLITS` that norms or directions alone make, with its interval."""
     return percent(parts(group, SPLITS[name])[part])
 
 
@@ -257,79 +326,139 @@ def both(name: str, group: str, digits: int | None = None) -> str:
     values = compared(EVERY[name], group).table
     if digits is None:
         digits = 1 if EVERY[name].metric.startswith("accuracy") else 3
-    means = (values[model].mean() for model in ("explicit", "deq"))
-    return minus(" → ".join(f"{mean:.{digits}f}" for mean in means))
+    explicit = values["explicit"].mean()
+    deq = values["deq"].mean()
+    return minus(f"{explicit:.{digits}f} → {deq:.{digits}f}")
 
 
-def said(row: Row, found: Interval) -> str:
-    """ "−17 % (−21 to −13)", "+1.1 (0.6 to 1.6) points" or "−0.026 (−0.029 to −0.024)"; one seed has
-    no interval."""
+def interval_text(row: Row, difference: Interval) -> str:
+    """ "−17 % (−21 to −13)", "+1.1 (0.6 to 1.6) points" or "−0.026 (−0.029 to −0.024)"; one seed
+    has no interval."""
     if row.relative:
-        return percent(found)
-    digits, unit = (1, " points") if row.metric.startswith("accuracy") else (3, "")
-    text = f"{found.mean:+.{digits}f}"
-    if found.n >= MIN_SEEDS:
-        low, high = found.ends()
-        text += f" ({low:.{digits}f} to {high:.{digits}f})"
-    return minus(text + unit)
+        return percent(difference)
+    is_accuracy = row.metric.startswith("accuracy")
+    digits = 1 if is_accuracy else 3
+    text = f"{difference.mean:+.{digits}f}"
+    if difference.n >= MIN_SEEDS:
+        low, high = difference.ends()
+        text = f"{text} ({low:.{digits}f} to {high:.{digits}f})"
+    if is_accuracy:
+        text = f"{text} points"
+    return minus(text)
 
 
-def percent(found: Interval) -> str:
+def percent(log_ratio: Interval) -> str:
     """A mean of log ratios as a change in percent."""
-    values = (found.mean, *found.ends())
-    return spoken(*(100 * float(np.expm1(value)) for value in values), found.n)
+    low, high = log_ratio.ends()
+    ends = [100 * float(np.expm1(value)) for value in (log_ratio.mean, low, high)]
+    return percent_text(*ends, log_ratio.n)
 
 
-def spoken(change: float, low: float, high: float, seeds: int) -> str:
-    """A change in percent with its interval, where there are enough seeds for one."""
+def percent_text(change: float, low: float, high: float, seeds: int) -> str:
+    """A change in percent with its interval, where there are enough seeds for one.
+
+    Values of ten percent or more have no decimals; nor have the others beside two of these.
+    """
     values = (change, low, high)
-    coarse = sum(abs(value) >= 9.95 for value in values) >= 2
-    mean, *ends = (f"{value:.{0 if coarse or abs(value) >= 9.95 else 1}f}" for value in values)
+    large = [abs(value) >= 9.95 for value in values]
+    texts = []
+    for value, is_large in zip(values, large, strict=True):
+        digits = 0 if is_large or sum(large) >= 2 else 1
+        texts.append(f"{value:.{digits}f}")
+    mean, low_text, high_text = texts
     sign = "+" if change > 0 else ""
     text = f"{sign}{mean} %"
-    return minus(f"{text} ({ends[0]} to {ends[1]})" if seeds >= MIN_SEEDS else text)
+    if seeds >= MIN_SEEDS:
+        text = f"{text} ({low_text} to {high_text})"
+    return minus(text)
 
 
-# --- tables ---------------------------------------------------------------------------------------
+# --- tables of every metric -----------------------------------------------------------------------
 
 
 def every_metric() -> str:
     """All metrics of `ROWS`: both networks' values at 100 : 1, and the changes by setting."""
-    heads = ["", "100 : 1, ResNet-18 → DEQ", *(f"{name}, change" for name in GROUPS_SHOWN.values())]
-    lines = [
-        [row.label, both(name, "fresh"), *(change(name, group) for group in GROUPS_SHOWN)] for name, row in ROWS.items()
-    ]
-    return markdown_table(heads, lines)
+    lines = []
+    for name, row in ROWS.items():
+        changes = [change(name, group) for group in GROUPS_SHOWN]
+        lines.append([row.label, both(name, "fresh"), *changes])
+    changed = [f"{name}, change" for name in GROUPS_SHOWN.values()]
+    return markdown_table(["", "100 : 1, ResNet-18 → DEQ", *changed], lines)
 
 
 def norms_or_directions() -> str:
-    """Metrics of `SPLIT` with the norms of one network and the directions of the other."""
-    heads = ["", "classes", "the DEQ as it is", *(text for text in PARTS.values())]
+    """Metrics of `SPLITS` with the norms of one network and the directions of the other."""
     lines = []
     for name, metric in SPLITS.items():
-        row = "nc2c" if name.startswith("nc2") else "nc3c" if name.startswith("nc3") else name
+        row = name.replace("cc", "c")  # as it is, a metric does not depend on when it is centred
         for group, where in GROUPS_SHOWN.items():
-            cells = [change(row, group), *(exchange(name, part, group) for part in PARTS)]
-            lines.append([metric, where, *cells])
-    return markdown_table(heads, lines)
+            exchanges = [exchange(name, part, group) for part in PARTS]
+            lines.append([metric, where, change(row, group), *exchanges])
+    return markdown_table(["", "classes", "the DEQ as it is", *PARTS.values()], lines)
 
 
 def parts_of_nc1() -> str:
-    """What the trace ratio is made of, over the four imbalanced settings of the first experiment."""
-    lines = [(name, percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
+    """What the trace ratio is made of, over four imbalanced settings of the first experiment."""
+    lines = []
+    for name in PARTS_OF_NC1:
+        lines.append([name, percent(compared(Row(name, name), "four").interval)])
     return markdown_table(["", "DEQ against ResNet-18"], lines)
+
+
+# --- tables of the replication --------------------------------------------------------------------
+
+
+def replication_tests() -> str:
+    """The primary, the secondary and the estimated metrics of protocol 2, by setting."""
+    words = protocol2.tracked_verdicts()
+    lines = []
+    for name in (*TESTED_AGAIN, *ESTIMATED_AGAIN):
+        row = EVERY[name]
+        cells = [change(name, group) for group in FRESH]
+        between = compared(row, "fresh").by_setting["difference"].std(ddof=1)
+        spread = f"{100 * between:.0f} %" if row.relative else f"{between:.2f}"
+        word = words.get(row.metric, "–")
+        lines.append([row.label, word, *cells, spread, change(name, "r100")])
+        if name == "eq14":
+            for part, text in PARTS.items():
+                cells = [exchange(name, part, group) for group in FRESH]
+                before = exchange(name, part, "r100")
+                lines.append([f"{row.label}, {text}", "–", *cells, "–", before])
+    heads = ["", "verdict", "mean of the three settings", "K_A = 3", "K_A = 5", "K_A = 7"]
+    return markdown_table([*heads, "s.d. between settings", "first experiment"], lines)
+
+
+def replication_sensitivity() -> str:
+    """Both primary metrics of the pairs that each sensitivity analysis keeps."""
+    rows = protocol2.tracked_analysis().sensitivity
+    lines = []
+    for (analysis, k_a), kept in rows.groupby(["analysis", "K_A"], dropna=False):
+        which = analysis.replace("one miss", "one misclassified image")
+        if not pd.isna(k_a):
+            which = f"{which}, K_A = {k_a:g}"
+        changes = []
+        for row in kept.itertuples():
+            changes.append(percent_text(row.change, row.low, row.high, row.seeds))
+        lines.append([which, str(kept["seeds"].iloc[0]), *changes])
+    return markdown_table(["", "seeds", EVERY["nc2c"].label, EVERY["nc3c"].label], lines)
+
+
+# --- tables of the first experiment ---------------------------------------------------------------
 
 
 def without_some_runs() -> str:
     """The changes over the four imbalanced settings, with and without two of them."""
     lines = []
     for name in ("eq13", "eq14", "nc2c", "nc3c", "nc1", "trace", "acc"):
-        found = compared(ROWS[name], "four").table
-        unjudged, pilot = ((found["K_A"] == k_a) & (found["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
-        cells = [
-            said(ROWS[name], interval(rows.groupby("seed")["difference"].mean()))
-            for rows in (found, found[~unjudged], found[~pilot])
-        ]
+        table = compared(ROWS[name], "four").table
+        cells = []
+        for left_out in (None, UNJUDGED, KNOWN):
+            kept = table
+            if left_out is not None:
+                k_a, ratio = left_out
+                kept = table[~((table["K_A"] == k_a) & (table["R"] == ratio))]
+            by_seed = kept.groupby("seed")["difference"].mean()
+            cells.append(interval_text(ROWS[name], interval(by_seed)))
         lines.append([ROWS[name].label, *cells])
     heads = ["", "all four", "without 100 : 1, K_A = 7", "without 100 : 1, K_A = 3"]
     return markdown_table(heads, lines)
@@ -342,27 +471,34 @@ def first_verdicts() -> str:
         digits = 1 if name == "acc" else 3
         cells = []
         for setting in SETTINGS:
-            found, word = _judged(name, setting)
-            values = (found.interval.mean, found.interval.half)
-            text = minus(f"{values[0]:+.{digits}f} ± {values[1]:.{digits}f}")
-            cells.append(f"{text}, *{word}*")
+            difference, word = _judged(name, setting)
+            text = f"{difference.mean:+.{digits}f} ± {difference.half:.{digits}f}"
+            cells.append(f"{minus(text)}, *{word}*")
         lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
-    heads = [f"{ratio} : 1, K_A = {k_a}" if k_a else "balanced" for k_a, ratio in SETTINGS]
+    heads = []
+    for k_a, ratio in SETTINGS:
+        heads.append(f"{ratio} : 1, K_A = {k_a}" if k_a else "balanced")
     return markdown_table(["", "the paper claims: DEQ", *heads], lines)
 
 
-def _judged(name: str, setting: tuple[int, int]) -> tuple[Pairs, str]:
-    """The pairs of a setting and their verdict; of equality that does not hold, with its side."""
+def _judged(name: str, setting: tuple[int, int]) -> tuple[Interval, str]:
+    """The difference in a setting and its verdict; of equality that does not hold, its side."""
     row = ROWS[name]
-    found = _compared(row._replace(relative=False), (setting,))
-    claim = "equal" if setting == BALANCED and name != "acc" else row.claim
-    phase = "described" if name == "acc" else "required"
-    word = found.verdict("reduced", claim, phase).word
+    claim = row.claim
+    phase = "required"
+    if name == "acc":
+        phase = "described"
+    elif setting == BALANCED:
+        claim = "equal"
+    differences = _compared(row._replace(relative=False), (setting,))
+    word = differences.verdict("reduced", claim, phase).word
     by_ratio = _compared(row, (setting,)).verdict("reduced", claim, phase).word
     shown = word
-    if word == "reported" and found.terminal and found.interval.side:
-        shown = f"{word}: {found.interval.side}"
-    return found, shown if by_ratio == word else f"{shown} (by ratios: {by_ratio})"
+    if word == "reported" and differences.terminal and differences.interval.side:
+        shown = f"{word}: {differences.interval.side}"
+    if by_ratio != word:
+        shown = f"{shown} (by ratios: {by_ratio})"
+    return differences.interval, shown
 
 
 def accuracies() -> str:
@@ -370,14 +506,19 @@ def accuracies() -> str:
     printed = published().query("dataset == 'cifar10' and split == 'overall'")
     columns = {"balanced": [BALANCED]}
     for k_a in (3, 5, 7):
-        columns[f"K_A = {k_a}; 10, 50, 100 : 1"] = [(k_a, ratio) for ratio in (10, 50, 100)]
-    ours, theirs = [], []
-    for model, name in {"explicit": "ResNet-18", "deq": "DEQ"}.items():
+        columns[f"K_A = {k_a}; 10, 50, 100 : 1"] = [(k_a, 10), (k_a, 50), (k_a, 100)]
+    ours = []
+    theirs = []
+    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
         means = printed[printed["model"] == model]
-        groups = columns.values()
-        ours.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in groups)])
-        cells = [[f"{_of(means, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in groups]
-        theirs.append([f"{name}, in the paper", *map(", ".join, cells)])
+        our_cells = []
+        their_cells = []
+        for settings in columns.values():
+            our_cells.append(", ".join(_accuracy(setting, model) for setting in settings))
+            values = [_of(means, (setting,))["mean"].iloc[0] for setting in settings]
+            their_cells.append(", ".join(f"{value:.2f}" for value in values))
+        ours.append([name, *our_cells])
+        theirs.append([f"{name}, in the paper", *their_cells])
     return markdown_table(["", *columns], ours + theirs)
 
 

@@ -24,7 +24,7 @@ from nclib.compare import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
 from nclib.config import RunConfig, run_id
 from nclib.data import resolve_dataset
 from nclib.papers.neural_collapse.experiments import step_imbalanced
-from nclib.papers.neural_collapse.replication import PRIMARY, RATIO, TENTHS, joint
+from nclib.papers.neural_collapse.protocol2 import PRIMARY, RATIO, TENTHS, joint
 from nclib.paths import json_bytes, write_atomic
 from nclib.profiles import classifiers, data_config, get_profile, model_config, outline, override
 from nclib.provenance import processor_kinds

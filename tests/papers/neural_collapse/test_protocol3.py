@@ -6,7 +6,7 @@ import pytest
 
 from nclib.compare import interval
 from nclib.config import run_id
-from nclib.papers.neural_collapse import protocol3, replication
+from nclib.papers.neural_collapse import protocol2, protocol3
 
 JPEG = "folder:cifar10-jpeg@ef1101d4a992"
 CIFAR100 = "cifar100"
@@ -52,7 +52,7 @@ def records(frame, kinds=None, precision="bfloat16"):
 
 
 def block(ratios, seeds=range(10, 15), generator=None):
-    settings = [(float(k_a), 100.0) for k_a in replication.TENTHS]
+    settings = [(float(k_a), 100.0) for k_a in protocol2.TENTHS]
     return simulated(settings, ALL_THREE, seeds, ratios, generator or np.random.default_rng(0))
 
 
@@ -60,8 +60,8 @@ def shares(effects, spread, seeds, repeats=400, rng=1):
     """How often each word comes out, of independent normal log ratios."""
     generator, words = np.random.default_rng(rng), []
     for _ in range(repeats):
-        draws = [generator.normal(effects[metric], spread[metric], seeds) for metric in replication.PRIMARY]
-        words.append(replication.joint([interval(values) for values in draws]))
+        draws = [generator.normal(effects[metric], spread[metric], seeds) for metric in protocol2.PRIMARY]
+        words.append(protocol2.joint([interval(values) for values in draws]))
     return pd.Series(words).value_counts(normalize=True)
 
 
@@ -165,7 +165,7 @@ def test_runs_are_those_of_the_page():
     matched = protocol3.block_runs(10, JPEG)
     assert [run.data.num_majority for run in matched] == [3, 5, 7]
     assert {run.model.kind for run in matched} == {"explicit_matched"}
-    tracked = {run_id(run) for run in replication.of_seed(10, JPEG)}
+    tracked = {run_id(run) for run in protocol2.of_seed(10, JPEG)}
     assert {run_id(run) for run in protocol3.block_runs(10, JPEG, ("explicit", "deq"))} == tracked
     hundred = protocol3.hundred_runs(30, CIFAR100, 100.0)
     assert {(run.data.num_majority, run.data.n_max, run.train.precision) for run in hundred} == {(50, None, "float32")}

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from nclib import profiles
-from nclib.papers.neural_collapse import protocol
+from nclib.papers.neural_collapse import protocol1
 
 PLANNED = profiles.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992")
 NAME = "folder:cifar10-jpeg"
@@ -19,7 +19,7 @@ def run(model, k_a, ratio, seed, factor, accuracy=0.5, trained=1.0):
     train = {"accuracy_train_prior": trained, "accuracy_balanced": trained}
     rows = [about | {"split": "train", "metric": name, "value": value} for name, value in train.items()]
     value = factor * (1 + 0.01 * seed * (model == "deq")) * (1 + 0.1 * seed + 0.01 * (k_a or 0) + ratio / 1e4)
-    rows += [about | {"split": "train", "metric": name, "value": value} for name in protocol.COLLAPSE]
+    rows += [about | {"split": "train", "metric": name, "value": value} for name in protocol1.COLLAPSE]
     accuracy += 0.001 * seed + 0.01 * (k_a or 0) + ratio / 1e5  # two runs are never equal
     return [*rows, about | {"split": "test", "metric": "accuracy_balanced", "value": accuracy}]
 
@@ -33,7 +33,7 @@ def frame(*settings, seeds=3, deq=0.9, models=("explicit", "deq"), **options):
 
 
 def of(rows, planned=PLANNED, without=False):
-    return protocol.pooled_ratios(rows, planned, protocol.COLLAPSE, "reduced")[without]
+    return protocol1.pooled_ratios(rows, planned, protocol1.COLLAPSE, "reduced")[without]
 
 
 def test_the_first_metric_carries_the_claim_and_the_settings_are_counted():
@@ -79,15 +79,15 @@ def test_equal_is_a_ratio_from_nine_to_eleven_tenths(deq, word):
 
 def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     rows = pd.concat([frame((5, 100.0)), frame((3, 100.0)), frame((None, 1.0))])
-    found = protocol.accuracy_tests(rows, PLANNED, "reduced", protocol.accuracy_remark("full"))
+    found = protocol1.accuracy_tests(rows, PLANNED, "reduced", protocol1.accuracy_remark("full"))
     assert found["difference"].tolist() == pytest.approx([10.0, 10.0])
     assert found["remark"].str.endswith("secondary: recipe collapse").all()
     assert found["compared"].str.endswith("points, without K_A = 3, R = 100").tolist() == [False, True]
     assert found[["settings_found", "settings_planned"]].to_numpy().tolist() == [[2, 9], [1, 8]]
-    assert protocol.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
+    assert protocol1.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
 
 
 def test_fewer_than_three_seeds_are_not_pooled():
     planned = profiles.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2)
     assert of(frame((5, 100.0), seeds=2), planned).empty
-    assert protocol.accuracy_tests(frame((5, 100.0), seeds=2), planned, "reduced").empty
+    assert protocol1.accuracy_tests(frame((5, 100.0), seeds=2), planned, "reduced").empty

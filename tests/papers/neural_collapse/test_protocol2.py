@@ -7,7 +7,7 @@ import pytest
 from nclib import paths, profiles
 from nclib.compare import Interval
 from nclib.config import run_id
-from nclib.papers.neural_collapse import replicated, replication
+from nclib.papers.neural_collapse import protocol2
 
 SPREAD = {"nc2_etf_distance": 0.036, "nc3_self_duality": 0.012}
 """Standard deviation of a seed's mean over the three settings, from protocol 1."""
@@ -27,7 +27,7 @@ def frame(effects, seeds, generator, others=False):
     """Runs of three settings and both networks, with these mean log ratios."""
     rows = []
     for seed in seeds:
-        for tenths in replication.TENTHS:
+        for tenths in protocol2.TENTHS:
             shared = {name: generator.normal(0, 0.1) for name in SPREAD}
             for model in ("explicit", "deq"):
                 facts = {"run_id": f"sim-KA{tenths}-R100-{model}-s{seed}-0", "dataset": "sim", "K_A": float(tenths)}
@@ -58,7 +58,7 @@ def arrays(runs, generator):
 
 def share(effects, word, repeats=100):
     generator = np.random.default_rng(0)
-    found = [replication.co_primary(frame(effects, replication.SEEDS, generator)) for _ in range(repeats)]
+    found = [protocol2.co_primary(frame(effects, protocol2.SEEDS, generator)) for _ in range(repeats)]
     alone = [(table["verdict"] == word).to_numpy() for table, _ in found]
     return np.mean(alone, axis=0), np.mean([joint == word for _, joint in found])
 
@@ -93,73 +93,73 @@ def interval(low, high, n=8):
     ],
 )
 def test_joint_verdict(first, second, word):
-    assert replication.joint([interval(*first), interval(*second)]) == word
+    assert protocol2.joint([interval(*first), interval(*second)]) == word
 
 
 def test_five_seeds_need_the_committed_reason_and_four_are_never_analysed():
     generator = np.random.default_rng(1)
     five = frame(DETECTABLE, range(10, 15), generator, others=True)
     known = arrays(five, generator)
-    with pytest.raises(replication.TooEarly, match="5 of 8 seeds"):
-        replication.analyse(five, known)
-    found = replication.analyse(five, known, reason="the machines are gone")
+    with pytest.raises(protocol2.TooEarly, match="5 of 8 seeds"):
+        protocol2.analyse(five, known)
+    found = protocol2.analyse(five, known, reason="the machines are gone")
     assert found.seeds == tuple(range(10, 15)) and found.reason
     four = five[five["seed"] < 14]
-    with pytest.raises(replication.TooEarly):
-        replication.analyse(four, known, reason="the machines are gone")
+    with pytest.raises(protocol2.TooEarly):
+        protocol2.analyse(four, known, reason="the machines are gone")
 
 
 def test_a_missing_seed_or_setting_stops_the_count_there():
-    runs = frame({}, replication.SEEDS, np.random.default_rng(2))
-    assert replication.population(runs)[0] == replication.SEEDS
+    runs = frame({}, protocol2.SEEDS, np.random.default_rng(2))
+    assert protocol2.population(runs)[0] == protocol2.SEEDS
     with pytest.raises(ValueError, match="seed 13 is complete and an earlier one is not"):
-        replication.population(runs[runs["seed"] != 12])
+        protocol2.population(runs[runs["seed"] != 12])
     lone = runs[~((runs["seed"] == 17) & (runs["K_A"] == 5) & (runs["model"] == "deq"))]
-    assert replication.population(lone)[0] == replication.SEEDS[:-1]
+    assert protocol2.population(lone)[0] == protocol2.SEEDS[:-1]
 
 
 def test_a_diverged_run_replaces_its_whole_seed():
-    runs = frame({}, [*replication.SEEDS, 18], np.random.default_rng(3))
+    runs = frame({}, [*protocol2.SEEDS, 18], np.random.default_rng(3))
     runs.loc[((runs["run_id"] == "sim-KA5-R100-deq-s11-0") & (runs["metric"] == "accuracy_train_prior")), "value"] = 0.3
-    seeds, counts = replication.population(runs)
+    seeds, counts = protocol2.population(runs)
     assert seeds == (10, 12, 13, 14, 15, 16, 17, 18) and counts == {"explicit": 0, "deq": 1}
     failed = ["sim-KA3-R100-explicit-s10-0"]
     lacking = runs[runs["seed"] != 10]
-    assert replication.population(lacking, failed) == ((12, 13, 14, 15, 16, 17, 18), {"explicit": 1, "deq": 1})
+    assert protocol2.population(lacking, failed) == ((12, 13, 14, 15, 16, 17, 18), {"explicit": 1, "deq": 1})
 
 
 def test_secondary_metrics_are_tested_until_the_first_that_fails():
     generator = np.random.default_rng(4)
-    runs = frame(DETECTABLE, replication.SEEDS, generator, others=True)
-    known = replication.add_cosines(runs, arrays(runs, generator))
+    runs = frame(DETECTABLE, protocol2.SEEDS, generator, others=True)
+    known = protocol2.add_cosines(runs, arrays(runs, generator))
     lower = (known["metric"] == "paper_eq14_uncentred") & (known["model"] == "deq")
-    words = replication.secondary(known.assign(value=known["value"].where(~lower, known["value"] * 0.8)), True)
+    words = protocol2.secondary(known.assign(value=known["value"].where(~lower, known["value"] * 0.8)), True)
     assert words["verdict"].tolist()[:2] == ["supported", "equal"]
     assert "estimated" in words["verdict"].tolist()[3:], "random cosines are not higher, so accuracy is not tested"
-    assert set(replication.secondary(known, False)["verdict"]) == {"estimated"}
+    assert set(protocol2.secondary(known, False)["verdict"]) == {"estimated"}
 
 
 def test_everything_the_page_promises_is_in_the_analysis():
     generator = np.random.default_rng(5)
-    runs = frame(DETECTABLE, replication.SEEDS, generator, others=True)
-    found = replication.analyse(runs, arrays(runs, generator))
-    assert found.primary["metric"].tolist() == list(replication.PRIMARY)
+    runs = frame(DETECTABLE, protocol2.SEEDS, generator, others=True)
+    found = protocol2.analyse(runs, arrays(runs, generator))
+    assert found.primary["metric"].tolist() == list(protocol2.PRIMARY)
     assert set(found.sensitivity["analysis"]) == {"at most one miss in a class", "equal training loss"}
 
 
 def test_runs_are_those_of_the_recipe_with_fresh_seeds():
-    mine, old = replication.of_seed(0), profiles.experiment("fig4", "full")
+    mine, old = protocol2.of_seed(0), profiles.experiment("fig4", "full")
     assert {run_id(run) for run in old if run.seed == 0} <= {run_id(run) for run in mine}
-    assert [run.model.kind for run in replication.of_seed(10)] == ["explicit", "deq"] * 3
+    assert [run.model.kind for run in protocol2.of_seed(10)] == ["explicit", "deq"] * 3
 
 
 def test_what_is_shown_is_what_the_analysis_found():
-    found, saved = replication.found(), replicated.claims("reduced").set_index("metric")["verdict"]
+    found, saved = protocol2.tracked_analysis(), protocol2.tracked_claims("reduced").set_index("metric")["verdict"]
     words = pd.concat([found.primary, found.secondary]).set_index("metric")["verdict"]
-    assert set(replication.PRIMARY) <= set(saved.index) and saved.equals(words.loc[saved.index])
-    assert len(found.seeds) >= replication.LEAST
+    assert set(protocol2.PRIMARY) <= set(saved.index) and saved.equals(words.loc[saved.index])
+    assert len(found.seeds) >= protocol2.LEAST
     page = (paths.root() / "docs/protocol.md").read_text(encoding="utf-8")
-    assert replication.REASON in page and "no such line yet" not in page
+    assert protocol2.REASON in page and "no such line yet" not in page
 
 
 def test_a_pair_from_two_kinds_of_processor_is_named():
@@ -167,7 +167,7 @@ def test_a_pair_from_two_kinds_of_processor_is_named():
     made = [old, old, new | {"facts": {"earlier_sessions": [old]}}, new]
     names = [f"data-KA3-R100-{kind}-s{seed}-0" for seed in range(2) for kind in ("explicit", "deq")]
     records = {name: {"provenance": one} for name, one in zip(names, made, strict=True)}
-    assert replicated.mixed(records) == "data-KA3-R100-s1"
+    assert protocol2.mixed(records) == "data-KA3-R100-s1"
     unknown = {"cpu": "A", "facts": {}}
     records = {name: {"provenance": unknown} for name in names}
-    assert replicated.mixed(records) == "data-KA3-R100-s0, data-KA3-R100-s1", "absent is unknown, not equal to none"
+    assert protocol2.mixed(records) == "data-KA3-R100-s0, data-KA3-R100-s1", "absent is unknown, not equal to none"
