@@ -126,7 +126,7 @@ class Config(pydantic.BaseModel):
             return options  # pydantic refuses it by its type
         options = dict(options)
         for name, value in cls.fixed.items():
-            if name in options and options.pop(name) != value:
+            if options.pop(name, value) != value:
                 raise ValueError(f"{name} is always {value!r}; leave it out")
         return cls.fill_in(options)
 
@@ -166,7 +166,7 @@ def options_of_choice(
     ----------
     options : as they were given
     name : of the option that is chosen, such as "method"
-    table : of each choice its options with their defaults, ... for one that must be given; the
+    table : of each choice its options with their defaults, ``...`` for one that must be given; the
         first choice is the default
 
     Raises
@@ -178,16 +178,15 @@ def options_of_choice(
     if choice not in table:
         return options  # refused by its type
     defaults = table[choice]
-    others = {other for choices in table.values() for other in choices} - defaults.keys()
     given = {option for option, value in options.items() if value is not None}
-    if given & others:
-        raise ValueError(
-            f"{', '.join(sorted(given & others))} does not apply to {name} {choice!r}; leave it out"
-        )
-    missing = [option for option, value in defaults.items() if value is ... and option not in given]
+    of_any_choice = set().union(*table.values())
+    wrong = sorted((given & of_any_choice) - defaults.keys())
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} does not apply to {name} {choice!r}; leave it out")
+    left_out = {option: value for option, value in defaults.items() if option not in given}
+    missing = [option for option, value in left_out.items() if value is ...]
     if missing:
         raise ValueError(f"{name} {choice!r} needs {' and '.join(missing)}")
-    left_out = {option: value for option, value in defaults.items() if option not in given}
     return options | left_out
 
 

@@ -241,25 +241,22 @@ def override(profile: Profile, **values: Any) -> Profile:
     for name in values:
         one_of(name, OVERRIDES, "parameter")
     changes = {name: value for name, value in values.items() if value}
-    if "dataset" in changes:
-        name = data.resolve_dataset(changes["dataset"])
-        changes["grey_dataset"] = name
-        if name == profile.hundred_dataset:
-            changes["dataset"] = ""
-        elif name != profile.dataset:
-            changes = {"hundred_dataset": ""} | changes | {"dataset": name}
-    if changes.get("hundred_dataset"):
-        changes["hundred_dataset"] = data.resolve_dataset(changes["hundred_dataset"])
-    follow = {
-        "epochs": "shallow_epochs",
-        "lr": "shallow_lr",
-        "images_per_class": "hundred_images_per_class",
-    }
-    for name, follower in follow.items():
+    for name in ("dataset", "hundred_dataset"):
         if name in changes:
-            changes[follower] = changes[name]
+            changes[name] = data.resolve_dataset(changes[name])
+    if "dataset" in changes:
+        changes["grey_dataset"] = changes["dataset"]
+        if changes["dataset"] == profile.hundred_dataset:
+            changes["dataset"] = ""
+        elif changes["dataset"] != profile.dataset:
+            changes.setdefault("hundred_dataset", "")
     if "epochs" in changes:
+        changes["shallow_epochs"] = changes["epochs"]
         changes["literal_epochs"] = min(changes["epochs"], profile.literal_epochs)
+    if "lr" in changes:
+        changes["shallow_lr"] = changes["lr"]
+    if "images_per_class" in changes:
+        changes["hundred_images_per_class"] = changes["images_per_class"]
     if "width" in changes:
         changes["shallow_widths"] = (changes["width"],)
     if changes.get("recipe") in AUGMENTATION:
@@ -367,16 +364,20 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
 def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the run of seed 0 that a profile makes of balanced data; of the profile's
     100-class data set where `values` name that."""
-    named = {key.split(".")[-1]: value for key, value in values.items()}
-    overrides = {name: value for name, value in named.items() if name in OVERRIDES}
-    hundred = bool(profile.hundred_dataset) and overrides.get("dataset") == profile.hundred_dataset
-    if hundred:
-        overrides["dataset"] = ""
+    overrides = {}
+    for key, value in values.items():
+        name = key.rpartition(".")[2]
+        if name in OVERRIDES:
+            overrides[name] = value
     changed = override(profile, **overrides)
+    hundred = not changed.dataset
     kind = values.get("model.kind", "explicit")
-    options = {"num_blocks": changed.equal_blocks} if kind == "explicit_flops" else {}
+    options = {}
+    if kind == "explicit_flops":
+        options["num_blocks"] = changed.equal_blocks
     model = model_config(changed, kind, **options)
-    tree = classifiers(changed, data_config(changed, hundred), [model])[0].model_dump(mode="json")
+    configs = classifiers(changed, data_config(changed, hundred), [model])
+    tree = configs[0].model_dump(mode="json")
     tree["data"].pop("imbalance")  # which follows from K_A and R, where these are given
     return tree
 
@@ -485,18 +486,23 @@ def outline(dataset: str) -> Outline:
     if dataset in ORIGINALS:
         return ORIGINALS[dataset]
     try:
-        train, test = (data.load_dataset(dataset, split) for split in data.SPLITS)
+        train = data.load_dataset(dataset, "train")
+        test = data.load_dataset(dataset, "test")
     except data.DataError:
         known = reference_store().datasets().get(dataset)
         if known is None:
             raise
-        test = known.get("test")  # older results lack it
         return Outline(
-            known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test)
+            classes=known["classes"],
+            per_class=known["per_class"],
+            size=tuple(known["size"]),
+            test=tuple(known["test"]) if known.get("test") else None,  # older results lack it
         )
-    test_counts = (int(test.counts.min()), int(test.counts.max()))
     return Outline(
-        len(train.class_names), int(train.counts.min()), tuple(train.images.shape[2:]), test_counts
+        classes=len(train.class_names),
+        per_class=int(train.counts.min()),
+        size=tuple(train.images.shape[2:]),
+        test=(int(test.counts.min()), int(test.counts.max())),
     )
 
 
@@ -534,14 +540,16 @@ def scale_of(configs: Sequence[StoredConfig]) -> str:
 
 
 def _scale(config: RunConfig) -> str:
-    complete = (
-        config.data.n_max is None or config.data.n_max >= outline(config.data.dataset).per_class
-    )
-    if not complete or _original(config.data.dataset) not in ("cifar10", "cifar100"):
+    dataset = config.data.dataset
+    if _original(dataset) not in ("cifar10", "cifar100"):
         return "toy"
-    itself = config.data.dataset in ORIGINALS
+    n_max = config.data.n_max
+    if n_max is not None and n_max < outline(dataset).per_class:
+        return "toy"
     as_large = config.model.width == 64 and config.train.epochs >= 100
-    return "paper" if itself and as_large else "reduced"
+    if dataset in ORIGINALS and as_large:
+        return "paper"
+    return "reduced"
 
 
 def images_of(config: StoredConfig) -> str:
