@@ -43,7 +43,6 @@ myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_dmath_double_inline = True  # $$…$$ on a line of its own within a paragraph, as JupyterLab reads it
 myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header"]
-suppress_warnings += ["myst.xref_missing"]  # a notebook that was not executed; its link becomes text
 
 # --- pages ---
 

@@ -20,12 +20,10 @@ from . import (
     runs as runs,
     solvers as solvers,
     store as store,
-    system as system,
     training as training,
 )
 from .compare import interval as interval, pairs as pairs, verdict as verdict
 from .config import (
-    ConfigError as ConfigError,
     DataConfig as DataConfig,
     GradientConfig as GradientConfig,
     ModelConfig as ModelConfig,
@@ -36,17 +34,14 @@ from .config import (
 )
 from .deq import (
     DEQ as DEQ,
-    BackwardNotConverged as BackwardNotConverged,
-    ForwardNotConverged as ForwardNotConverged,
     Implicit as Implicit,
     Neumann as Neumann,
     Phantom as Phantom,
     Unrolled as Unrolled,
-    jacobian_frobenius_sq as jacobian_frobenius_sq,
 )
 from .diagnosis import diagnose as diagnose, spectral_radius as spectral_radius
 from .store import load_run as load_run
-from .runs import ensure_runs as ensure_runs, plan as plan
+from .runs import ensure_runs as ensure_runs
 from .evaluation import evaluate as evaluate
 from .metrics import (
     ClassMoments as ClassMoments,
@@ -58,8 +53,6 @@ from .metrics import (
     nc3_self_duality as nc3_self_duality,
     nc4_ncc_mismatch as nc4_ncc_mismatch,
     nc_report as nc_report,
-    seli_distance as seli_distance,
-    seli_geometry as seli_geometry,
     simplex_etf as simplex_etf,
 )
 from .metrics.measure import measure as measure
@@ -71,9 +64,7 @@ from .solvers import (
     Broyden as Broyden,
     FixedPointIteration as FixedPointIteration,
     Solution as Solution,
-    Status as Status,
     fixed_point as fixed_point,
 )
-from .training import train as train
 
 __version__: str

@@ -51,7 +51,7 @@ class ForwardNotConverged(RuntimeWarning):
     >>> layer = nc.DEQ(lambda z, x: 2 * z + x, few, on_failure="raise")
     >>> try:
     ...     layer(torch.ones(1, 2))
-    ... except nc.ForwardNotConverged as error:
+    ... except nc.deq.ForwardNotConverged as error:
     ...     print(str(error)[:77])
     forward solve: 1 of 1 rows missed tol=0.0001, worst relative residual 5.1e-01
     """
@@ -71,7 +71,7 @@ class BackwardNotConverged(RuntimeWarning):
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     z.sum().backward()
-    >>> caught[0].category is nc.BackwardNotConverged
+    >>> caught[0].category is nc.deq.BackwardNotConverged
     True
     """
 
@@ -805,7 +805,7 @@ def jacobian_frobenius_sq(
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> nc.jacobian_frobenius_sq(lambda z: 0.5 * z, torch.zeros(2, 4))
+    >>> nc.deq.jacobian_frobenius_sq(lambda z: 0.5 * z, torch.zeros(2, 4))
     tensor([1., 1.])
     """
     if not is_whole(num_probes) or num_probes < 1:

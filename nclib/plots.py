@@ -229,7 +229,7 @@ def curves(
     >>> import nclib as nc
     >>> frame = nc.ensure_runs(nc.experiment("fig3", "smoke"))
     >>> one = frame[frame["setting"] == "balanced"]
-    >>> ax = nc.plots.curves(one, "accuracy", plt.figure().subplots())
+    >>> ax = nc.plots.curves(one, "accuracy_balanced", plt.figure().subplots())
     >>> ax.get_xlabel()
     'epoch'
     """

@@ -27,15 +27,7 @@ import torch
 
 from nclib import models, provenance, training
 from nclib.compare import SETTING
-from nclib.config import (
-    ConfigError,
-    RunConfig,
-    StoredConfig,
-    TrainConfig,
-    one_of,
-    run_id,
-    source_file,
-)
+from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, one_of, run_id, source_file
 from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.paths import environment_restored
@@ -225,7 +217,7 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
     >>> network = nc.ModelConfig(kind="explicit", width=2)
     >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
-    >>> list(nc.plan([config])[["dataset", "model", "seed"]].iloc[0])
+    >>> list(nc.runs.plan([config])[["dataset", "model", "seed"]].iloc[0])
     ['digits', 'explicit', np.int64(0)]
     """
     store = default_store()

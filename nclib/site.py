@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,13 +132,22 @@ def executed_pages(profile: str) -> list[Page]:
 def lay_out(pages: Sequence[Page], folder: Path) -> None:
     """Write the sources of a site: docs, notebooks, thumbnails, front page and reference."""
     docs = paths.root() / "docs"
-    shutil.copytree(docs, folder / "docs", ignore=shutil.ignore_patterns("index.md", "_*", "*.py"))
+    notebooks = {f"notebooks/{page.name}.ipynb" for page in pages}
+    (folder / "docs").mkdir(parents=True)
+    for file in docs.glob("*.md"):
+        text = file.read_text("utf-8")
+        if file.name != "index.md":
+            (folder / "docs" / file.name).write_text(unlink(text, "docs", notebooks), "utf-8")
+            continue
+        text = re.sub(r"\]\((?!https?:)", "](docs/", text)  # its links begin in docs/
+        text = unlink(text, "", notebooks)
+        (folder / file.name).write_text(f"{text}\n\n{front(pages)}", "utf-8")
     for kind in ("figures", "bench"):
         shutil.copytree(paths.reference() / kind, folder / "results/reference" / kind)
     for page in pages:
         target = folder / f"notebooks/{page.name}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(shown(page)), encoding="utf-8")
+        target.write_text(json.dumps(shown(page, notebooks)), "utf-8")
         images = reproduce.source(page.name).parent / "images"
         if images.is_dir():
             shutil.copytree(images, target.parent / "images", dirs_exist_ok=True)
@@ -149,13 +158,19 @@ def lay_out(pages: Sequence[Page], folder: Path) -> None:
                 image.thumbnail((360, 220))
                 image.convert("RGB").quantize(64).save(thumbnail, optimize=True)
     shutil.copy(paths.notebooks() / "nano.py", folder / "notebooks")
-    text = (docs / "index.md").read_text("utf-8")
-    text = re.sub(r"\]\((?!https?:)", "](docs/", text)  # its links begin in docs/
-    (folder / "index.md").write_text(f"{text}\n\n{front(pages)}", encoding="utf-8")
-    (folder / "reference.rst").write_text(reference(), encoding="utf-8")
+    (folder / "reference.rst").write_text(reference(), "utf-8")
 
 
-def shown(page: Page) -> dict[str, Any]:
+def unlink(text: str, folder: str, notebooks: Collection[str]) -> str:
+    """Markdown of a folder in which links to notebooks that are not among these are plain text."""
+
+    def keep(link: re.Match[str]) -> str:
+        return link[0] if os.path.normpath(os.path.join(folder, link[2])) in notebooks else link[1]
+
+    return re.sub(r"\[([^\]]*)\]\(([^)#]+\.ipynb)\)", keep, text)
+
+
+def shown(page: Page, notebooks: Collection[str]) -> dict[str, Any]:
     """The notebook as the site shows it: where it was run below its title, and code folded, but not
     that of a lesson."""
     notebook = json.loads(page.file.read_text("utf-8"))
@@ -165,7 +180,10 @@ def shown(page: Page) -> dict[str, Any]:
         folded = cell["metadata"].get("jupyter", {})
         if "injected-parameters" in tags:
             continue
-        if cell["cell_type"] == "code":
+        if cell["cell_type"] == "markdown":
+            folder = f"notebooks/{page.name.partition('/')[0]}"
+            cell["source"] = unlink("".join(cell["source"]), folder, notebooks)
+        else:
             if folded.get("outputs_hidden"):
                 tags.append("hide-cell")
             elif folded.get("source_hidden") or not page.name.startswith(reproduce.COURSE):

@@ -35,7 +35,7 @@ class Status(IntEnum):
     >>> import nclib as nc
     >>> few = nc.FixedPointIteration(max_steps=5)
     >>> solution = nc.fixed_point(lambda z: 2 * z + 1, few, torch.zeros(1, 2))
-    >>> nc.Status(int(solution.status[0])).name
+    >>> nc.solvers.Status(int(solution.status[0])).name
     'MAX_STEPS'
     """
 

@@ -9,6 +9,7 @@ import math
 import os
 import threading
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,6 @@ from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.metrics import class_moments
 from nclib.models import Classifier, Output, build_model, count_parameters
-from nclib.system.warning import warn
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss, of every network (and are counted)."""
@@ -342,16 +342,18 @@ class Training:
         few_steps_are_meant = gradient is not None and gradient.method == "implicit" and gradient.steps is not None
         failed = means.get("backward_not_converged", 0.0)
         if failed > BACKWARD_FAILURES_TO_WARN_OF and not few_steps_are_meant:
-            warn(
+            warnings.warn(
                 f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps",
                 BackwardNotConverged,
+                stacklevel=2,
             )
         failed = means.get("not_converged", 0.0)
         if failed > 0.5 and epoch == self.config.train.epochs:
-            warn(
+            warnings.warn(
                 f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance; allow more steps, "
                 "or make the cell contract more",
                 RuntimeWarning,
+                stacklevel=2,
             )
 
     def _diverged(self, what: str) -> TrainingDiverged:
@@ -448,7 +450,7 @@ def train(
     >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
     >>> network = nc.ModelConfig(kind="explicit", width=2)
     >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
-    >>> run = nc.train(config)
+    >>> run = nc.training.train(config)
     >>> sorted(run.history["split"].unique())
     ['steps', 'test', 'train']
     """

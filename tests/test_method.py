@@ -12,7 +12,6 @@ from nclib.compare import pairs
 from nclib.papers import certify
 from nclib.papers.neural_collapse import protocol2, theory
 from nclib.store import reference_store
-from nclib.system import words
 
 DOCS = paths.root() / "docs"
 REFERENCE = paths.reference()
@@ -144,7 +143,7 @@ def test_the_sister_papers_have_their_verdicts():
 def test_every_verdict_and_every_scale_is_explained():
     cells = re.findall(r"^\| ([^|]+) \|", METHOD.partition("## Statistics")[2], re.MULTILINE)
     named = {word.strip() for cell in cells for word in cell.split(",")}
-    assert {*words.STATEMENTS, *compare.VERDICTS, *compare.SCALES} <= named
+    assert {*certify.VERDICTS, *compare.VERDICTS, *compare.SCALES} <= named
 
 
 def test_every_certificate_that_the_record_names_exists():

@@ -26,7 +26,7 @@ def _library(kind, epochs):
         for config in nc.experiment("fig3", "quick", epochs=epochs)
         if (config.seed, config.data.imbalance, config.model.kind) == (0, "balanced", kind)
     ]
-    run = nc.train(config, device="cpu")
+    run = nc.training.train(config, device="cpu")
     last = run.history[run.history["epoch"] == epochs]
     return run, {(row.split, row.metric): row.value for row in last.itertuples()}
 

@@ -13,8 +13,8 @@ from marks import slow
 
 import nclib
 from nclib import compare, paths, plots, profiles, reproduce
+from nclib.papers import certify
 from nclib.papers.separation_bias.experiments import NOTEBOOKS
-from nclib.system import words
 
 NAMES = reproduce.available()
 LONGEST_CELL = 25
@@ -114,7 +114,7 @@ def strange_verdicts(table):
     rows = pd.read_csv(table, keep_default_na=False).to_dict("records") if table.exists() else []
     said = [(row["verdict"], row.get("scale", "")) for row in rows if "verdict" in row]
     scales = {True: [*compare.SCALES], False: ["", *compare.SCALES]}
-    known = {*words.STATEMENTS, *compare.VERDICTS}
+    known = {*certify.VERDICTS, *compare.VERDICTS}
     return [
         pair for pair in said if pair[0].split(" if ")[0] not in known or pair[1] not in scales[pair[0] in NEED_A_SCALE]
     ]

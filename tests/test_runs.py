@@ -114,7 +114,7 @@ def test_training_uses_one_thread_whatever_the_session_uses():
 
 def test_one_run_under_two_names_is_refused():
     with pytest.raises(ConfigError, match="has two names"):
-        nc.plan([_config(), _config().replace(model={"name": "wide"})])
+        nc.runs.plan([_config(), _config().replace(model={"name": "wide"})])
 
 
 def test_a_wrong_number_of_threads_is_named(monkeypatch):

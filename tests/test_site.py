@@ -15,6 +15,8 @@ from nclib import paths, reproduce, site
 
 FIG3, FIG4, LESSON = "neural_collapse/fig3", "neural_collapse/fig4", "walkthrough/01_fixed_points"
 
+LINKS = "[kept](../neural_collapse/fig3.ipynb) and [gone](../neural_collapse/fig9.ipynb)"
+
 needs_sphinx = pytest.mark.skipif(
     importlib.util.find_spec("myst_nb") is None, reason='the site needs pip install ".[docs]"'
 )
@@ -25,7 +27,11 @@ def execute(name, title, profile="smoke"):
     output = {"output_type": "stream", "name": "stdout", "text": "<b>an output</b>"}
     injected = {"tags": ["injected-parameters"]}
     cells = [
-        {"cell_type": "markdown", "metadata": {}, "source": f"# {title}\n\n$\\lVert G\\rVert_F$"},
+        {
+            "cell_type": "markdown",
+            "metadata": {},
+            "source": f"# {title}\n\n$\\lVert G\\rVert_F$, {LINKS}",
+        },
         {"cell_type": "code", "metadata": injected, "source": "profile = 'smoke'"},
         {"cell_type": "code", "metadata": {}, "source": "draw()", "outputs": [output]},
     ]
@@ -91,7 +97,8 @@ def test_code_is_folded_outside_the_course_and_parameters_that_were_passed_are_l
     fill()
     tags = {}
     for page in site.executed_pages("smoke"):
-        cells = site.shown(page)["cells"]
+        cells = site.shown(page, [f"notebooks/{FIG3}.ipynb"])["cells"]
+        assert cells[0]["source"].endswith("[kept](../neural_collapse/fig3.ipynb) and gone")
         assert "Profile smoke" in cells[1]["source"] and len(cells) == 3
         tags[page.name] = cells[2]["metadata"]["tags"]
     assert tags == {FIG3: ["hide-input"], FIG4: ["hide-input"], LESSON: []}

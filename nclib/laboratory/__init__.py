@@ -1,5 +1,5 @@
 """The panels of ``notebooks/laboratory.ipynb``, and what they compute."""
 
-from nclib.system import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

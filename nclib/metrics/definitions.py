@@ -450,9 +450,9 @@ def seli_geometry(counts: Array | Sequence[int]) -> SELIGeometry:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.seli_geometry([50, 50, 50]).means.round(decimals=3).tolist()[0]
+    >>> nc.metrics.seli_geometry([50, 50, 50]).means.round(decimals=3).tolist()[0]
     [0.471, -0.236, -0.236]
-    >>> means, classifier = nc.seli_geometry([5000, 5000, 50, 50])
+    >>> means, classifier = nc.metrics.seli_geometry([5000, 5000, 50, 50])
     >>> (means.diag() / means[0, 0]).sqrt().round(decimals=2).tolist()
     [1.0, 1.0, 2.51, 2.51]
     >>> (classifier.diag() / classifier[0, 0]).sqrt().round(decimals=2).tolist()
@@ -516,7 +516,7 @@ def seli_distance(
     --------
     >>> import nclib as nc
     >>> etf = nc.simplex_etf(10, 10)
-    >>> [round(distance, 2) for distance in nc.seli_distance(etf, etf, [5000] * 3 + [50] * 7)]
+    >>> [round(distance, 2) for distance in nc.metrics.seli_distance(etf, etf, [5000] * 3 + [50] * 7)]
     [0.53, 0.79]
     """
     means = _vectors(class_means, "class_means")

@@ -32,6 +32,18 @@ STATEMENTS = {
 }
 """What Sun & Shi (2024) state: certificate, name, and the reason for the verdict in a few words."""
 
+VERDICTS = {
+    "holds": "true as stated, with the misprint corrected that its certificate names, or in every "
+    "case computed",
+    "holds if": "true where the condition named is met, and not in general",
+    "false": "refuted by an exact certificate",
+    "typo": "a misprint; what was meant stands elsewhere in the paper or follows from it",
+    "proof gap": "no case against it, but the paper's proof does not show it",
+    "vacuous": "nothing meets its premise",
+    "not shown": "neither shown nor refuted here",
+}
+"""The words of verdicts on statements and proofs. Those on experiments: `nclib.compare.VERDICTS`."""
+
 WIDTH = 100
 """Of the lines that `as_text` and `as_lines` write."""
 
@@ -61,7 +73,7 @@ class Certificate:
     statement : the statement, quoted
     reading : "as printed" (by its own words; where these allow several readings, the statement
         names one in brackets), "proofs'" (as the proofs use it) or "ours"
-    verdict : one of `nclib.system.words.STATEMENTS`; "holds if" is followed by the condition
+    verdict : one of `VERDICTS`; "holds if" is followed by the condition
     certificate : what was checked; after a failure, also why it failed
     ok : whether the certificate supports the verdict, found by running it
     """

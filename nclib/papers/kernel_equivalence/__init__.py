@@ -3,6 +3,6 @@
 No formula of the paper itself was at hand.
 """
 
-from nclib.system import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,6 +11,6 @@ W_DEQ)⁻¹ h0 (sum from i = 1, appendix B.1).
 Z = W H are the logits, C_n = I − 11ᵀ/n, ‖·‖_* is the nuclear norm, and ‖WH‖_* ≤ ‖W‖_F ‖H‖_F ≤ B = K √(E_W E_H).
 """
 
-from nclib.system import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,7 @@ import functools
 
 import pandas as pd
 
-from nclib import nc2_etf_distance, seli_distance, simplex_etf
+from nclib.metrics import nc2_etf_distance, seli_distance, simplex_etf
 from nclib.papers.neural_collapse.front_figures import CLASSES, class_sizes, last_epoch
 from nclib.store import reference_store
 

@@ -15,8 +15,7 @@ import pandas as pd
 
 from nclib import paths
 from nclib.papers.certify import STATEMENTS as SHORT_NAMES
-from nclib.papers.certify import certify
-from nclib.system import words
+from nclib.papers.certify import VERDICTS, certify
 
 STATEMENTS = {certificate: name for certificate, (name, _) in SHORT_NAMES.items()}
 """What the paper states: certificate and name, with what the statement is read as."""
@@ -86,7 +85,7 @@ def judge(
     Returns
     -------
     str
-        One of `nclib.system.words.STATEMENTS`.
+        One of `nclib.papers.certify.VERDICTS`.
 
     Examples
     --------
@@ -157,10 +156,10 @@ def theory_defects() -> pd.DataFrame:
 
 
 def theory_counts() -> dict[str, int]:
-    """Count the statements by verdict, in the order of `nclib.system.words.STATEMENTS`, and the
+    """Count the statements by verdict, in the order of `nclib.papers.certify.VERDICTS`, and the
     independent defects."""
     verdicts = theory_statements()["verdict"].str.replace(r" if .*", " if", regex=True).tolist()
-    counts = {word: verdicts.count(word) for word in words.STATEMENTS if word in verdicts}
+    counts = {word: verdicts.count(word) for word in VERDICTS if word in verdicts}
     counts["independent defects"] = len(DEFECTS)
     return counts
 

@@ -2,6 +2,6 @@
 about its abstract and its discussion.
 """
 
-from nclib.system import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -22,7 +22,7 @@ LEDGER += ["computed"]
 place : where the paper, its captions or its discussion say it
 part : "statement", what the paper says; "beyond the paper", what has a target, constraint, threshold or setting of ours
 reading : "as printed", or "ours" where a choice of ours decides what is tested
-scale : of `nclib.system.words`, "toy" for trainings of ours; "" for what is computed
+scale : of `nclib.compare.SCALES`, "toy" for trainings of ours; "" for what is computed
 remark : costs, conditions, and what is ours
 certificate : id for ``nclib certify``, where there is one
 computed : from what, "exact", "trained, n seeds" or "reported, n seeds"

@@ -8,17 +8,17 @@ from marks import slow
 
 from nclib import compare, experiment, paths, runs
 from nclib.config import run_id
+from nclib.papers import certify
 from nclib.papers import separation_bias as sb
 from nclib.papers.separation_bias import claims, regression
 from nclib.papers.separation_bias.claims import LEDGER
 from nclib.papers.separation_bias.constructions import steep_target, tent_map
 from nclib.papers.separation_bias.experiments import NOTEBOOKS, STEEP_DIMENSIONS
 from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
-from nclib.system import words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
-VERDICTS = [*words.STATEMENTS, *compare.VERDICTS]
+VERDICTS = [*certify.VERDICTS, *compare.VERDICTS]
 FNN = RegressorConfig(kind="fnn", width=6, depth=3)
 LINEAR = TaskConfig(name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.0, 2.0))
 

@@ -1,1 +1,0 @@
-"""Small helpers that are about to find a place."""
