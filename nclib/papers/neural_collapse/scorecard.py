@@ -45,7 +45,8 @@ def score_claims(profile: str) -> pd.DataFrame:
         detectable, the smallest difference that these seeds would find in 80 % of the cases; seeds; settings_found
         and settings_planned; verdict, a word of `nclib.compare.VERDICTS` or `nclib.papers.certify.VERDICTS`, by
         the rule named in the notebook; scale, how far the evidence reaches; remark; lead, whether it carries the claim
-        of its notebook; saved, whether the notebook has been run; notebook; runs, the ids of the runs behind the row, separated by spaces.
+        of its notebook; saved, whether the notebook has been run; notebook; runs, the ids of the runs behind the row,
+        separated by spaces.
     """
     places = [(part, *place) for part, tables in SOURCES.items() for place in tables.items()]
     card = pd.DataFrame([row for place in places for row in _rows_of(*place, profile)], columns=COLUMNS)
