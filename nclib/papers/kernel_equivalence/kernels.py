@@ -470,7 +470,7 @@ def explicit_coefficients(layers: Sequence[AnyActivation], tau0: float = 1.0) ->
 
     Examples
     --------
-    >>> explicit_coefficients(["relu"]).alpha1
+    >>> round(explicit_coefficients(["relu"]).alpha1, 9)
     0.25
     """
     tau = tau0
