@@ -1,4 +1,4 @@
-"""Features in clusters with their classifier, for the tests of metrics, and their moments in plain NumPy."""
+"""For the tests of metrics: features in clusters, and their moments in plain NumPy."""
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def rotation(dim: int, seed: int = 0) -> Tensor:
 
 
 def random_problem(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features (N, d) in clusters off the origin, shuffled labels, logits with a bias, classifier (K, d)."""
+    """Features (N, d) in clusters off the origin, labels, logits with a bias, classifier (K, d)."""
     labels = torch.repeat_interleave(torch.arange(K), torch.tensor(COUNTS))
     labels = labels[torch.randperm(len(labels), generator=generator(seed))]
     means = normal(K, D, seed=seed + 1)
@@ -36,27 +36,32 @@ def random_problem(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def numpy_moments(h: Tensor, labels: Tensor, weighting: str) -> dict[str, np.ndarray]:
-    h, labels = h.double().numpy(), labels.numpy()
+    h = h.double().numpy()
+    labels = labels.numpy()
     classes = range(labels.max() + 1)
     counts = np.array([(labels == k).sum() for k in classes])
     means = np.stack([h[labels == k].mean(0) for k in classes])
-    alike, by_size = np.full(len(counts), 1 / len(counts)), counts / len(h)
+    alike = np.full(len(counts), 1 / len(counts))
+    by_size = counts / len(h)
     mean = (alike if weighting == "class" else by_size) @ means
     weights = by_size if weighting == "sample" else alike
-    within = sum((x - means[y])[:, None] * (x - means[y])[None, :] for x, y in zip(h, labels, strict=True))
+    around = h - means[labels]
     return {
         "counts": counts,
         "class_means": means,
         "global_mean": mean,
-        "within_cov": within / len(h),
+        "within_cov": around.T @ around / len(h),
         "between_cov": sum(a * np.outer(c, c) for a, c in zip(weights, means - mean, strict=True)),
-        "class_variances": np.array([((h[labels == k] - means[k]) ** 2).sum(1).mean() for k in classes]),
+        "class_variances": np.array(
+            [((h[labels == k] - means[k]) ** 2).sum(1).mean() for k in classes]
+        ),
     }
 
 
 def close(actual, expected, rtol: float = 1e-10) -> None:
     """Equal to rtol of the largest entry: what float64 rounding may leave in a matrix."""
-    actual, expected = torch.as_tensor(actual).double(), torch.as_tensor(np.asarray(expected)).double()
+    actual = torch.as_tensor(actual).double()
+    expected = torch.as_tensor(np.asarray(expected)).double()
     torch.testing.assert_close(actual, expected, rtol=0, atol=rtol * float(expected.abs().max()))
 
 

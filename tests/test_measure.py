@@ -34,7 +34,11 @@ def listed(table):
 @pytest.fixture
 def cnn():
     torch.manual_seed(0)
-    convolutions = {"conv1": nn.Conv2d(1, 5, 3), "norm": nn.BatchNorm2d(5), "conv2": nn.Conv2d(5, 6, 3)}
+    convolutions = {
+        "conv1": nn.Conv2d(1, 5, 3),
+        "norm": nn.BatchNorm2d(5),
+        "conv2": nn.Conv2d(5, 6, 3),
+    }
 
     def forward(net, x):
         inner = F.relu(net.norm(net.conv1(x)))
@@ -49,7 +53,7 @@ def mlp():
     return nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, K))
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def test_a_network_that_is_collapsed_has_the_ideal_values():
@@ -58,10 +62,13 @@ def test_a_network_that_is_collapsed_has_the_ideal_values():
     head.weight.data = 3 * etf
     table = nc.measure(nn.Sequential(nn.Identity(), head), batches(2 * etf[LABELS]))
     got = values(table, "1.input")
-    zero = ("nc1_trace_ratio", "nc1_cdnv", "nc2_etf_distance", "nc3_self_duality", "nc4_ncc_mismatch", "nc0")
-    assert got[[*zero]].tolist() == pytest.approx([0] * len(zero), abs=1e-6)
+    for metric in ("nc1_trace_ratio", "nc1_cdnv", "nc2_etf_distance", "nc3_self_duality", "nc0"):
+        assert got[metric] == pytest.approx(0, abs=1e-6), metric
+    assert got["nc4_ncc_mismatch"] == 0
     assert got["accuracy"] == 1 and got["rank_between"] == K - 1
-    assert got["dim"] == 6 and got["samples"] == 60 and got["feature_norm"] == pytest.approx(2, rel=1e-6)
+    assert got["dim"] == 6
+    assert got["samples"] == 60
+    assert got["feature_norm"] == pytest.approx(2, rel=1e-6)
 
 
 def test_layers_have_the_report_of_their_features_taken_by_hand(cnn):
@@ -97,41 +104,58 @@ def test_the_rows_of_classes_add_up_to_the_layer(cnn):
 def test_neither_the_order_nor_the_size_of_the_batches_matters(mlp):
     expected = nc.measure(mlp, batches(ROWS))
     order = torch.randperm(60, generator=generator(1))
-    for given in (batches(ROWS, size=7), batches(ROWS[order], LABELS[order]), [(ROWS[:0], LABELS[:0]), (ROWS, LABELS)]):
+    for given in (
+        batches(ROWS, size=7),
+        batches(ROWS[order], LABELS[order]),
+        [(ROWS[:0], LABELS[:0]), (ROWS, LABELS)],
+    ):
         table = nc.measure(mlp, given)
-        assert table["value"].to_numpy() == pytest.approx(expected["value"].to_numpy(), rel=1e-5, nan_ok=True)
+        assert table["value"].to_numpy() == pytest.approx(
+            expected["value"].to_numpy(), rel=1e-5, nan_ok=True
+        )
 
 
 def test_the_sample_weighting_moves_the_centre(mlp):
     labels = torch.cat([torch.arange(K), torch.zeros(56, dtype=torch.int64)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with one sample
-        by_class, by_sample = (nc.measure(mlp, batches(ROWS, labels), weighting=w) for w in ("class", "sample"))
-    assert values(by_class, "4.input")["nc2_etf_distance"] != values(by_sample, "4.input")["nc2_etf_distance"]
+        by_class, by_sample = (
+            nc.measure(mlp, batches(ROWS, labels), weighting=w) for w in ("class", "sample")
+        )
+    assert (
+        values(by_class, "4.input")["nc2_etf_distance"]
+        != values(by_sample, "4.input")["nc2_etf_distance"]
+    )
 
 
-# --- which layers -----------------------------------------------------------------------------------------------------
+# --- which layers ---------------------------------------------------------------------------------
 
 
 def test_containers_are_opened_and_what_comes_after_the_classifier_is_no_layer():
     stage = nn.Sequential(nn.Conv2d(5, 6, 3), nn.Sequential(nn.ReLU(), nn.AdaptiveAvgPool2d(1)))
     net = nn.Sequential(nn.Conv2d(1, 5, 3), stage, nn.Flatten(), nn.Linear(6, K), nn.Softmax(1))
-    assert listed(nc.measure(net, batches(IMAGES))) == ["0", "1.0", "1.1.0", "1.1.1", "2", "3.input"]
+    layers = listed(nc.measure(net, batches(IMAGES)))
+    assert layers == ["0", "1.0", "1.1.0", "1.1.1", "2", "3.input"]
     held = Net(lambda net, x: net.top(net.body(x)), body=nn.Linear(7, 5),
                top=Net(lambda top, x: top.head(x.relu()), head=nn.Linear(5, K)))  # fmt: skip
     assert listed(nc.measure(held, batches(ROWS))) == ["body", "top.head.input"]
 
 
 def test_named_layers_are_read_in_the_order_of_their_calls(mlp):
-    assert listed(nc.measure(mlp, batches(ROWS), ["4.input", "3", "1.input"])) == ["1.input", "3", "4.input"]
+    layers = listed(nc.measure(mlp, batches(ROWS), ["4.input", "3", "1.input"]))
+    assert layers == ["1.input", "3", "4.input"]
     assert listed(nc.measure(mlp, batches(ROWS), "4")) == ["4"]
     table = nc.measure(mlp, batches(ROWS), ["3", "4.input"])
     assert values(table, "3")["nc1_cdnv"] == values(table, "4.input")["nc1_cdnv"]
 
 
-def test_a_layer_that_is_called_twice_is_read_at_its_last_call_and_one_that_works_in_place_before_it():
-    net = Net(lambda net, x: net.head(net.act(net.cell(net.cell(x)))), cell=nn.Linear(7, 7), head=nn.Linear(7, K),
-              act=nn.ReLU(inplace=True))  # fmt: skip
+def test_of_several_calls_the_last_is_read_and_what_works_in_place_comes_after():
+    net = Net(
+        lambda net, x: net.head(net.act(net.cell(net.cell(x)))),
+        cell=nn.Linear(7, 7),
+        act=nn.ReLU(inplace=True),
+        head=nn.Linear(7, K),
+    )
     with torch.no_grad():
         expected = nc.nc_report(net.cell(net.cell(ROWS)), LABELS)
     got = values(nc.measure(net, batches(ROWS), "cell"), "cell")
@@ -165,7 +189,11 @@ def test_a_function_may_flatten_maps_and_is_not_given_what_is_flat_already(cnn):
 
 def test_a_deq_is_read_at_its_equilibrium():
     cell = Net(lambda cell, z, x: torch.tanh(cell.linear(z)) / 2 + x, linear=nn.Linear(7, 7))
-    net = Net(lambda net, x: net.head(net.deq(x)[0]), deq=nc.DEQ(cell, nc.Anderson(tol=1e-6)), head=nn.Linear(7, K))
+    net = Net(
+        lambda net, x: net.head(net.deq(x)[0]),
+        deq=nc.DEQ(cell, nc.Anderson(tol=1e-6)),
+        head=nn.Linear(7, K),
+    )
     z = nc.fixed_point(cell, nc.Anderson(tol=1e-9), ROWS, (ROWS,)).value.detach()
     table = nc.measure(net, batches(ROWS))
     assert listed(table) == ["deq", "head.input"]
@@ -207,7 +235,7 @@ def test_a_network_without_a_classifier_has_what_needs_none(mlp):
     assert not table["metric"].str.match("nc0|nc3|nc4|accuracy").any()
 
 
-# --- the network is left as it was ------------------------------------------------------------------------------------
+# --- the network is left as it was ----------------------------------------------------------------
 
 
 def test_mode_hooks_random_state_and_statistics_are_as_before_also_after_an_error(cnn):
@@ -216,7 +244,9 @@ def test_mode_hooks_random_state_and_statistics_are_as_before_also_after_an_erro
     loader = DataLoader(TensorDataset(IMAGES, LABELS), 16, shuffle=True)
 
     def state():
-        hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in cnn.modules()]
+        hooks = [
+            len(module._forward_hooks) + len(module._forward_pre_hooks) for module in cnn.modules()
+        ]
         modes = [module.training for module in cnn.modules()]
         return torch.get_rng_state().tolist(), hooks, modes, cnn.norm.running_mean.tolist()
 
@@ -233,7 +263,9 @@ def test_mode_hooks_random_state_and_statistics_are_as_before_also_after_an_erro
 def test_training_with_measure_is_training_without_bit_for_bit():
     def trained(measures):
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(7, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, K))
+        net = nn.Sequential(
+            nn.Linear(7, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, K)
+        )
         loader = DataLoader(TensorDataset(ROWS, LABELS), 16, shuffle=True)
         optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
         for _ in range(2):
@@ -249,12 +281,14 @@ def test_training_with_measure_is_training_without_bit_for_bit():
     assert all(torch.equal(plain[name], measured[name]) for name in plain)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_the_last_linear_of_an_embedding_network_is_not_taken_for_its_classifier():
     net = nn.Sequential(nn.Linear(7, 32), nn.ReLU(), nn.Linear(32, 16))
-    with pytest.raises(ValueError, match=r"'2', the last nn\.Linear, has 16 rows.* 4 classes.*classifier=None"):
+    with pytest.raises(
+        ValueError, match=r"'2', the last nn\.Linear, has 16 rows.* 4 classes.*classifier=None"
+    ):
         nc.measure(net, batches(ROWS))
     assert listed(nc.measure(net, batches(ROWS), classifier=None)) == ["0", "1", "2"]
     with pytest.warns(UserWarning, match="12 of 16 classes have no samples"):
@@ -263,7 +297,9 @@ def test_the_last_linear_of_an_embedding_network_is_not_taken_for_its_classifier
 
 
 TOKENS = normal(60, 5, 8)
-TOKEN_NET = Net(lambda net, x: net.out(net.embed(x)[:, 0]), embed=nn.Linear(8, 8), out=nn.Linear(8, K))
+TOKEN_NET = Net(
+    lambda net, x: net.out(net.embed(x)[:, 0]), embed=nn.Linear(8, 8), out=nn.Linear(8, K)
+)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +311,10 @@ TOKEN_NET = Net(lambda net, x: net.out(net.embed(x)[:, 0]), embed=nn.Linear(8, 8
         ({"classifier": "spare"}, "classifier 'spare' is not called"),
         ({"num_classes": 3}, "num_classes=3, but the classifier 'head' has 4 rows"),
         ({"pool": "mean"}, 'pool must be "tokens", or a function'),
-        ({"pool": lambda maps: maps.mean()}, r"layer 'conv1' gives \(\), and not \(B, d\) features of the 25 samples"),
+        (
+            {"pool": lambda maps: maps.mean()},
+            r"layer 'conv1' gives \(\), and not \(B, d\) features of the 25 samples",
+        ),
         ({"pool": lambda maps: maps.flatten(0, 1).flatten(1)}, r"layer 'conv1' gives \(125, 36\)"),
         ({"loader": []}, "the loader gave no batches"),
         ({"loader": TensorDataset(IMAGES, LABELS)}, "labels must be integers|labels"),
@@ -294,11 +333,14 @@ def test_what_cannot_be_measured_is_refused_with_its_name(cnn, change, message):
 
 def test_tokens_are_asked_for_with_the_shape_and_the_choices():
     with pytest.raises(
-        ValueError, match=r'layer \'embed\' gives \(25, 5, 8\).*pool="tokens" for \(B, T, D\), or a func'
+        ValueError,
+        match=r'layer \'embed\' gives \(25, 5, 8\).*pool="tokens" for \(B, T, D\), or a func',
     ):
         nc.measure(TOKEN_NET, batches(TOKENS))
     recurrent = Net(
-        lambda net, x: net.out(net.rnn(x)[0][:, -1]), rnn=nn.GRU(8, 8, batch_first=True), out=nn.Linear(8, K)
+        lambda net, x: net.out(net.rnn(x)[0][:, -1]),
+        rnn=nn.GRU(8, 8, batch_first=True),
+        out=nn.Linear(8, K),
     )
     with pytest.raises(ValueError, match=r"layer 'rnn' gives a tuple"):
         nc.measure(recurrent, batches(TOKENS))
@@ -307,25 +349,40 @@ def test_tokens_are_asked_for_with_the_shape_and_the_choices():
 
 
 def test_a_first_axis_that_is_not_the_batch_is_refused():
-    net = Net(lambda net, x: net.out(net.swap(x.mT).mT[:, :8]), swap=nn.Linear(25, 25), out=nn.Linear(8, K))
-    with pytest.raises(ValueError, match=r"layer 'swap' gives \(8, 25\), and not \(B, d\) features of the 25 samples"):
+    net = Net(
+        lambda net, x: net.out(net.swap(x.mT).mT[:, :8]),
+        swap=nn.Linear(25, 25),
+        out=nn.Linear(8, K),
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"layer 'swap' gives \(8, 25\), and not \(B, d\) features of the 25 samples",
+    ):
         nc.measure(net, [(normal(25, 8), LABELS[:25])])
 
 
 def test_logits_that_are_no_rows_of_classes_are_refused():
     net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, K))
-    with pytest.raises(ValueError, match=r"classifier '1' gives \(25, 5, 4\), and not logits \(25, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"classifier '1' gives \(25, 5, 4\), and not logits \(25, 4\)"
+    ):
         nc.measure(net, batches(TOKENS), pool="tokens")
 
 
 def test_networks_without_linear_and_with_one_logit_are_asked_about():
-    with pytest.raises(ValueError, match=r"no nn\.Linear: name its classifier, or pass classifier=None"):
+    with pytest.raises(
+        ValueError, match=r"no nn\.Linear: name its classifier, or pass classifier=None"
+    ):
         nc.measure(nn.Sequential(nn.Conv2d(1, K, 8), nn.Flatten()), batches(IMAGES))
     with pytest.raises(ValueError, match=r"has 1 rows, and the labels have 2 classes"):
         nc.measure(nn.Sequential(nn.Linear(7, 1)), batches(ROWS, LABELS % 2))
 
 
 def test_a_layer_that_some_batches_do_not_call_is_refused():
-    net = Net(lambda net, x: net.out(net.a(x) if len(x) == 25 else x), a=nn.Linear(7, 7), out=nn.Linear(7, K))
+    net = Net(
+        lambda net, x: net.out(net.a(x) if len(x) == 25 else x),
+        a=nn.Linear(7, 7),
+        out=nn.Linear(7, K),
+    )
     with pytest.raises(ValueError, match="layer 'a' is not called in every batch"):
         nc.measure(net, batches(ROWS))

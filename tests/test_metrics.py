@@ -453,12 +453,12 @@ def test_absent_classes_are_left_out_and_a_group_of_them_is_nan():
     assert list(report) == list(ideal_values(K))
 
 
-def test_predicting_a_class_without_samples_is_a_mismatch():
-    h = torch.tensor([[0.0], [1.0]])
+def test_a_class_without_samples_is_nobodys_nearest():
+    h = torch.tensor([[0.0], [2.0], [5.0]])
     with pytest.warns(EmptyClassWarning):
-        moments = class_moments(h, torch.tensor([0, 1]), 3)
-    logits = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 2.0]])
-    assert metrics.nc4_ncc_mismatch(h, logits, moments) == 0.5
+        moments = class_moments(h, torch.tensor([0, 0, 1]), 3)
+    predicts_0_2_1 = torch.eye(3)[[0, 2, 1]]
+    assert metrics.nc4_ncc_mismatch(h, predicts_0_2_1, moments) == pytest.approx(1 / 3)
 
 
 # --- what is refused, and what is warned of -------------------------------------------------------
