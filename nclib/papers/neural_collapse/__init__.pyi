@@ -3,6 +3,7 @@
 from .accuracy_tables import (
     accuracy_display as accuracy_display,
     accuracy_table as accuracy_table,
+    draw_differences as draw_differences,
     published as published,
     published_ticks as published_ticks,
 )

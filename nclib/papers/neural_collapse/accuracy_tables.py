@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
-from nclib import paths
+from nclib import paths, plots
 from nclib.compare import SETTING, VERDICT_COLUMNS, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
 
 # Names of the paper's accuracy columns and the metrics they are.
@@ -132,3 +133,38 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
     shown["detectable difference"] = text("{:.1f}", "detectable")
     shown["difference in the paper"] = text("{:+.2f}", "printed_difference")
     return pd.DataFrame(shown | {name: table[name] for name in VERDICT_COLUMNS})
+
+
+def draw_differences(table: pd.DataFrame, accuracy: str, ax: Axes) -> Axes:
+    """DEQ − ResNet-18 in percentage points, a line for each cell that was run: ours as dots with 95 % intervals over
+    seeds, the paper's as diamonds.
+
+    Parameters
+    ----------
+    table : of `accuracy_table`
+    accuracy : "overall", "majority" or "minority"
+    ax : to draw in; "both 0 %" stands where neither network has a test image right
+    """
+    rows = table[(table["seeds"] > 0) & (table["accuracy"] == accuracy)]
+    names = rows["dataset"].str.split(":").str[-1].str.replace("_", " ")
+    if rows["K_A"].notna().any():
+        names += ", R = " + rows["R"].map("{:g}".format)
+    both_zero = rows["explicit_value"].eq(0) & rows["deq_value"].eq(0)
+    plots.forest(
+        rows.assign(row=names, value=rows["difference"], model="deq", note=np.where(both_zero, "both 0 %", "")),
+        ax,
+        label="DEQ − ResNet-18\n(percentage points)",
+        names=names.tolist(),
+        models=False,
+    )
+    ax.plot([], [], "o", color="0.15", markersize=4, label="difference, ours")
+    ax.plot(
+        rows["printed_difference"],
+        range(len(rows)),
+        "D",
+        markerfacecolor="none",
+        markeredgecolor="0.4",
+        markersize=4,
+        label="difference, the paper",
+    )
+    return ax

@@ -1,11 +1,10 @@
 """Printed numbers are the paper's, and ours stand beside the right ones."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from tidy import rows as _rows
-from tidy import stack as _stack
-from tidy import trained
+from tidy import rows, stack, trained
 
 from nclib.compare import interval
 from nclib.papers.neural_collapse import accuracy_tables
@@ -30,12 +29,12 @@ def test_printed_numbers_are_the_papers():
 def _accuracies(model, seed, overall, majority, minority, **cell):
     values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
     given = {name: [0.99 * value, 1.01 * value] for name, value in values.items() if value is not None}
-    return trained(_stack(*(_rows(name, model=model, seed=seed, values=two, **cell) for name, two in given.items())))
+    return trained(stack(*(rows(name, model=model, seed=seed, values=two, **cell) for name, two in given.items())))
 
 
 def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     five, balanced = {"k_a": 5, "ratio": 100.0}, {}
-    frame = _stack(
+    frame = stack(
         *(_accuracies("explicit", s, 0.40 + s / 100, 0.8 + s / 1000, 0.0, **five) for s in range(3)),
         *(_accuracies("deq", s, 0.42 + s / 90, 0.8 + s / 1000, 0.1 + s / 1000, **five) for s in range(3)),
         *(_accuracies(m, s, 0.9 + s / 1000, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
@@ -66,7 +65,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
 
 
 def test_accuracy_table_of_balanced_runs_alone():
-    frame = _stack(*(_accuracies(m, s, 0.9 + s / 1000, None, None) for s in range(3) for m in ("explicit", "deq")))
+    frame = stack(*(_accuracies(m, s, 0.9 + s / 1000, None, None) for s in range(3) for m in ("explicit", "deq")))
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(1), {"digits": "cifar10"}, "paper")
     assert table["accuracy"].tolist() == ["overall"] * 2
     assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
@@ -75,7 +74,7 @@ def test_accuracy_table_of_balanced_runs_alone():
 
 def test_accuracy_table_names_printed_cells_that_were_not_run():
     arms = [(seed, model) for seed in range(3) for model in ("explicit", "deq")]
-    frame = _stack(*(_accuracies(m, s, 0.4, 0.8 + s / 1000, 0.0, k_a=5, ratio=100.0) for s, m in arms))
+    frame = stack(*(_accuracies(m, s, 0.4, 0.8 + s / 1000, 0.0, k_a=5, ratio=100.0) for s, m in arms))
     stand_ins = {"digits": "cifar10"}
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(3), stand_ins, "toy")
     assert len(table) == 18 and (table["verdict"] == "not run").sum() == 15
@@ -90,3 +89,25 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
     assert run[["data", "stands for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
     assert run["DEQ, the paper"] == "46.09 ± 1.77" and run["difference in the paper"] == "+1.23"
     assert run["DEQ − ResNet-18 [95 %]"] == "+0.00 [± 0.00]"
+
+
+def test_drawn_differences_are_those_of_the_table():
+    runs = []
+    for model, value in (("explicit", 0.4), ("deq", 0.5)):
+        for seed in range(3):
+            for metric in accuracy_tables.ACCURACIES.values():
+                values = [value + seed / (100 if model == "deq" else 90)]
+                runs.append(rows(metric, model=model, seed=seed, values=values, k_a=5, ratio=100.0))
+    frame = trained(stack(*runs)).drop_duplicates()
+    table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(3), {"digits": "cifar10"}, "toy")
+    ax = accuracy_tables.draw_differences(table, "minority", plt.figure().subplots())
+    (row,) = table[(table["seeds"] > 0) & (table["accuracy"] == "minority")].to_dict("records")
+    dots, _, (bars,) = ax.containers[0]
+    assert list(dots.get_xdata()) == [row["difference"]]
+    assert bars.get_segments()[0][:, 0].tolist() == pytest.approx(
+        [row["difference"] - row["half"], row["difference"] + row["half"]]
+    )
+    diamonds = [line for line in ax.get_lines() if line.get_label() == "difference, the paper"]
+    assert list(diamonds[0].get_xdata()) == [row["printed_difference"]]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["digits, R = 100"]
+    plt.close("all")
