@@ -1,7 +1,7 @@
 """``docs/tables.md``: every table of results that the other pages do not show, from tracked runs.
 
-``python -m nclib.papers.docs_tables`` writes the page; ``make figures`` does it too. Nothing on it is
-typed by hand.
+``python -m nclib.papers.docs_tables`` writes the page; ``make figures`` does it too. Nothing on it
+is typed by hand.
 """
 
 from collections import Counter
@@ -43,10 +43,10 @@ class Shown(NamedTuple):
 def page() -> str:
     """The whole page as Markdown. It takes a few minutes."""
     lines = [HEAD]
-    for part, shown in PARTS.items():
+    for part, tables in PARTS.items():
         lines.append(f"## {part}\n")
-        for each in shown:
-            lines.append(f"### {each.heading}\n\n{each.caption}\n\n{each.of()}\n")
+        for shown in tables:
+            lines.append(f"### {shown.heading}\n\n{shown.caption}\n\n{shown.of()}\n")
     return "\n".join(lines)
 
 
@@ -65,23 +65,35 @@ def read(name: str) -> pd.DataFrame:
 
 def at_equal_accuracy() -> str:
     """NC2 and NC3 where both networks have the same class-balanced training accuracy."""
-    found = front_figures.at_equal_accuracy()
-    percent = 100 * np.expm1(found["log_ratio"])
-    found["change"] = [minus(f"{value:+.0f} %") for value in percent]
-    shown = found.pivot(index=["metric", "level"], columns="K_A", values="change")
-    lines = [[metric, f"{100 * level:.0f} %", *row.to_list()] for (metric, level), row in shown.iterrows()]
-    return markdown_table(["", "training accuracy", *(f"K_A = {k_a}" for k_a in shown.columns)], lines)
+    ratios = front_figures.at_equal_accuracy()
+    percent = 100 * np.expm1(ratios["log_ratio"])
+    ratios["change"] = [minus(f"{value:+.0f} %") for value in percent]
+    shown = ratios.pivot(index=["metric", "level"], columns="K_A", values="change")
+    lines = []
+    for (metric, level), row in shown.iterrows():
+        lines.append([metric, f"{100 * level:.0f} %", *row])
+    heads = [f"K_A = {k_a}" for k_a in shown.columns]
+    return markdown_table(["", "training accuracy", *heads], lines)
 
 
 def turning_back() -> str:
     """The least value along training, and the one at the end."""
+    rows = front_figures.turning_back()
+    rows = rows.assign(is_deq=rows["network"] == "DEQ").sort_values(["metric", "K_A", "is_deq"])
     lines = []
-    for row in front_figures.turning_back().itertuples():
-        epochs = f"{row.first} to {row.last}"
-        values = f"{row.minimum:.2f}", epochs, f"{row.end:.2f}", f"{100 * row.rise:+.0f} %"
-        lines.append([row.metric, str(row.K_A), row.network, *values])
+    for row in rows.itertuples():
+        line = [
+            row.metric,
+            str(row.K_A),
+            row.network,
+            f"{row.minimum:.2f}",
+            f"{row.first} to {row.last}",
+            f"{row.end:.2f}",
+            f"{100 * row.rise:+.0f} %",
+        ]
+        lines.append(line)
     heads = ["", "K_A", "network", "least value", "at epoch", "last epoch", "rise"]
-    return markdown_table(heads, sorted(lines, key=lambda line: (line[0], line[1], line[2] == "DEQ")))
+    return markdown_table(heads, lines)
 
 
 def distance_to_seli() -> str:
@@ -92,12 +104,14 @@ def distance_to_seli() -> str:
         "means_etf": "class means to the ETF",
         "classifier_etf": "classifier to the ETF",
     }
-    found, lines = seli.table(), []
-    for ratio, k_a in found.index.droplevel("network").unique():
+    distances = seli.table()
+    lines = []
+    for ratio, k_a in distances.index.droplevel("network").unique():
         classes = f"{ratio} : 1, K_A = {k_a}" if k_a else "balanced"
         for name in ("ResNet-18", "DEQ", "simplex ETF"):
-            row = found.loc[(ratio, k_a, name)]
-            lines.append([classes, name, *(f"{row[column]:.2f}" for column in columns)])
+            row = distances.loc[(ratio, k_a, name)]
+            cells = [f"{row[column]:.2f}" for column in columns]
+            lines.append([classes, name, *cells])
     return markdown_table(["classes", "", *columns.values()], lines)
 
 
@@ -119,19 +133,22 @@ def moved_by_processor(epoch: int = 40) -> pd.DataFrame:
 
 def other_processor() -> str:
     """How far the last epoch of four runs moves on another kind of processor."""
+    names = {"explicit": "ResNet-18", "deq": "DEQ"}
     lines = []
     for _, row in moved_by_processor().sort_values("model", ascending=False).iterrows():
-        changes = (100 * float(np.expm1(row[metric])) for metric in MOVED)
-        network = {"explicit": "ResNet-18", "deq": "DEQ"}[row["model"]]
-        lines.append([network, str(row["seed"]), *(minus(f"{one:+.1f} %") for one in changes)])
+        changes = [100 * float(np.expm1(row[metric])) for metric in MOVED]
+        cells = [minus(f"{change:+.1f} %") for change in changes]
+        lines.append([names[row["model"]], str(row["seed"]), *cells])
     return markdown_table(["", "seed", *(LABELS[metric] for metric in MOVED)], lines)
 
 
 # --- digits ---------------------------------------------------------------------------------------
 
-VERDICTS = (*("as claimed here", "opposite here", "equal"), *("not significant", "reported", "not run"))
+VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
 PROCESSORS = {"tables": "Intel", "other-processor": "AMD"}
-EXPERIMENTS = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
+EXPERIMENTS = (
+    r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
+)
 """How the rows of the scorecard begin that are shown where they lead or differ significantly."""
 WITH_RULES = ("optimisers", "which_gradient")
 """Notebooks with a criterion of their own that was committed before their runs."""
@@ -149,30 +166,42 @@ PLAIN = {
 def plain(text: str) -> str:
     """A name of the scorecard in the words of the docs."""
     text = for_readers(text)
-    for saved, said in PLAIN.items():
-        text = text.replace(saved, said)
+    for saved, shown in PLAIN.items():
+        text = text.replace(saved, shown)
     return text
 
 
 def digits_verdicts() -> str:
     """How many rows of the scorecard got which verdict, on two processors."""
-    counts = []
-    for place, processor in PROCESSORS.items():
-        card = read(f"{place}/scorecard-quick")
-        accuracies, figures = card["part"] == "tables", card["part"] == "figures"
-        lower, pooled = card["printed"] == "DEQ lower", card["item"].str.contains("all cells")
-        chosen = {
-            "accuracy, single rows of Tables 1–4": accuracies & ~pooled,
-            "accuracy, each of Tables 1–4 as a whole": accuracies & pooled,
-            'collapse, "DEQ lower" in Figures 2–5': figures & lower,
-            'collapse, "equal" in Figures 2–5': figures & ~lower,
-        }
-        for said, rows in chosen.items():
-            count = Counter(card.loc[rows, "verdict"])
-            counts.append([said, processor, *(str(count[word] or "–") for word in VERDICTS)])
-    claims = list(dict.fromkeys(row[0] for row in counts))
-    rows = sorted(counts, key=lambda row: claims.index(row[0]))
-    return markdown_table(["the paper's claims", "processor", *VERDICTS], rows)
+    cards = {processor: read(f"{place}/scorecard-quick") for place, processor in PROCESSORS.items()}
+    claims = {
+        "accuracy, single rows of Tables 1–4": _single_accuracies,
+        "accuracy, each of Tables 1–4 as a whole": _pooled_accuracies,
+        'collapse, "DEQ lower" in Figures 2–5': _claimed_lower,
+        'collapse, "equal" in Figures 2–5': _claimed_equal,
+    }
+    lines = []
+    for claim, chosen in claims.items():
+        for processor, card in cards.items():
+            count = Counter(card.loc[chosen(card), "verdict"])
+            lines.append([claim, processor, *(str(count[word] or "–") for word in VERDICTS)])
+    return markdown_table(["the paper's claims", "processor", *VERDICTS], lines)
+
+
+def _single_accuracies(card: pd.DataFrame) -> pd.Series:
+    return (card["part"] == "tables") & ~card["item"].str.contains("all cells")
+
+
+def _pooled_accuracies(card: pd.DataFrame) -> pd.Series:
+    return (card["part"] == "tables") & card["item"].str.contains("all cells")
+
+
+def _claimed_lower(card: pd.DataFrame) -> pd.Series:
+    return (card["part"] == "figures") & (card["printed"] == "DEQ lower")
+
+
+def _claimed_equal(card: pd.DataFrame) -> pd.Series:
+    return (card["part"] == "figures") & (card["printed"] != "DEQ lower")
 
 
 def digits_collapse() -> str:
@@ -189,7 +218,9 @@ def digits_collapse() -> str:
     }
     lines = []
     for metric, name in COLLAPSE_LABELS.items():
-        cells = [change(rows.loc[metric]) if metric in rows.index else "–" for rows in columns.values()]
+        cells = []
+        for rows in columns.values():
+            cells.append(change(rows.loc[metric]) if metric in rows.index else "–")
         lines.append([name, *cells])
     return markdown_table(["", *columns], lines)
 
@@ -221,7 +252,9 @@ def digits_experiments() -> str:
     card = scorecard()
     significant = card["verdict"].isin(["higher", "lower"])
     shown = card[card["item"].str.match(EXPERIMENTS) & (card["lead"] | significant)]
-    lines = [[plain(row["item"]), difference(row), f"*{row['verdict']}*"] for _, row in shown.iterrows()]
+    lines = []
+    for _, row in shown.iterrows():
+        lines.append([plain(row["item"]), difference(row), f"*{row['verdict']}*"])
     return markdown_table(["", "difference", "verdict"], lines)
 
 
@@ -234,7 +267,8 @@ def digits_with_rules() -> str:
         for _, row in claims[claims["lead"] | against].iterrows():
             word = row["verdict"]
             if word == "reported":
-                word += f": {str(row['remark']).partition(',')[0]}"
+                reason, _, _ = str(row["remark"]).partition(",")
+                word = f"{word}: {reason}"
             lines.append([f"`{name}`", plain(row["claim"]), change(row), f"*{word}*"])
     return markdown_table(["notebook", "compared", "change", "verdict"], lines)
 
@@ -245,20 +279,22 @@ def digits_with_rules() -> str:
 def ling_errors() -> str:
     """How the error of the equivalent kernel falls."""
     errors = read("sister-papers/ling-errors-quick")
+    shown = errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")]
     lines = []
-    for _, row in errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].iterrows():
+    for _, row in shown.iterrows():
         slope = minus(f"{row['slope']:.2f} ± {row['half']:.2f}")
-        cells = [f"{row['error at n=800']:.3f}", slope, f"*{row['verdict']}*"]
-        lines.append([row["activation"], *cells])
-    return markdown_table(["activation", "relative error at n = 800", "slope over log n", "verdict"], lines)
+        error = f"{row['error at n=800']:.3f}"
+        lines.append([row["activation"], error, slope, f"*{row['verdict']}*"])
+    heads = ["activation", "relative error at n = 800", "slope over log n", "verdict"]
+    return markdown_table(heads, lines)
 
 
 def ling_networks() -> str:
     """Whether networks with the same kernel classify alike."""
-    lines = [
-        [row["trained"], row["DEQ"], f"{difference(row)} points", f"*{row['verdict']}*"]
-        for _, row in read("sister-papers/ling-networks-quick").iterrows()
-    ]
+    lines = []
+    for _, row in read("sister-papers/ling-networks-quick").iterrows():
+        distance = f"{difference(row)} points"
+        lines.append([row["trained"], row["DEQ"], distance, f"*{row['verdict']}*"])
     return markdown_table(["trained", "DEQ", "difference of the distances", "verdict"], lines)
 
 
@@ -289,10 +325,11 @@ PARTS = {
         Shown(
             "All tests of the replication",
             "100 : 1, five new seeds. The first two rows are the primary outcome. The following "
-            "rows with a verdict are secondary tests, made in this order until one fails: *reported* "
-            "for NC1 means that equality is claimed and was not shown. Rows with – were not tested. "
-            "The last column has the three seeds of the first experiment. The standard deviation "
-            "between the three settings is given because the intervals cover seeds, not settings.",
+            "rows with a verdict are secondary tests, made in this order until one fails: "
+            "*reported* for NC1 means that equality is claimed and was not shown. Rows with – "
+            "were not tested. The last column has the three seeds of the first experiment. The "
+            "standard deviation between the three settings is given because the intervals cover "
+            "seeds, not settings.",
             collapse_tables.replication_tests,
         ),
         Shown(
@@ -306,33 +343,33 @@ PARTS = {
     "CIFAR-10: every metric": [
         Shown(
             "Every metric by setting",
-            "100 : 1 is the mean of K_A = 3, 5 and 7, five new seeds; 10 : 1 and balanced have the "
-            "three seeds of the first experiment. Values of the networks are arithmetic means, "
-            "changes geometric ones.",
+            "100 : 1 is the mean of K_A = 3, 5 and 7, five new seeds; 10 : 1 and balanced have "
+            "the three seeds of the first experiment. Values of the networks are arithmetic "
+            "means, changes geometric ones.",
             collapse_tables.every_metric,
         ),
         Shown(
             "Norms or directions",
             "A metric depends on the norms of class means and classifier rows, and on their "
-            "directions. The last two columns combine the norms of one network with the directions "
-            "of the other: before the class means are centred, or, in the rows that say so, after. "
-            "The rows of eq. 14 are not centred at all. Chosen after the results of the first "
-            "experiment were seen.",
+            "directions. The last two columns combine the norms of one network with the "
+            "directions of the other: before the class means are centred, or, in the rows that "
+            "say so, after. The rows of eq. 14 are not centred at all. Chosen after the results "
+            "of the first experiment were seen.",
             collapse_tables.norms_or_directions,
         ),
         Shown(
             "What the trace ratio is made of",
-            "Mean of 100 : 1 with K_A = 3, 5, 7 and of 10 : 1 with K_A = 3, three seeds of the first "
-            "experiment. The ratio tr Σ_W / tr Σ_B is larger for the DEQ because its class means "
-            "are closer to one another. Chosen after the results were seen.",
+            "Mean of 100 : 1 with K_A = 3, 5, 7 and of 10 : 1 with K_A = 3, three seeds of the "
+            "first experiment. The ratio tr Σ_W / tr Σ_B is larger for the DEQ because its class "
+            "means are closer to one another. Chosen after the results were seen.",
             collapse_tables.parts_of_nc1,
         ),
         Shown(
             "Better, or only later: at equal training accuracy",
             "100 : 1, five new seeds. DEQ against ResNet-18 at the point of training where the "
             "class-balanced training accuracy first reaches the level in the second column, "
-            "interpolated between evaluations five epochs apart. Looked at after the runs; a lead, "
-            "not a test.",
+            "interpolated between evaluations five epochs apart. Looked at after the runs; a "
+            "lead, not a test.",
             at_equal_accuracy,
         ),
         Shown(
@@ -343,42 +380,44 @@ PARTS = {
         ),
         Shown(
             "Distance to SELI",
-            "Means over seeds at the last epoch. SELI is the optimum of cross-entropy with vanishing "
-            "weight decay for these class sizes (Thrampoulidis et al. 2022); on balanced classes it is "
-            "the simplex ETF. The rows of the simplex ETF give its own distance as a scale. All "
-            "distances are between normalised Gram matrices, as in NC2. Looked at after the runs.",
+            "Means over seeds at the last epoch. SELI is the optimum of cross-entropy with "
+            "vanishing weight decay for these class sizes (Thrampoulidis et al. 2022); on "
+            "balanced classes it is the simplex ETF. The rows of the simplex ETF give its own "
+            "distance as a scale. All distances are between normalised Gram matrices, as in NC2. "
+            "Looked at after the runs.",
             distance_to_seli,
         ),
         Shown(
             "On another processor",
-            "100 : 1, K_A = 3. Change of the last epoch when a run of the replication is trained again "
-            "on a processor with another bfloat16 unit (AVX-512 BF16). The stored runs of seed 10 and "
-            "11 come from a processor without such a unit, those of seed 12 from one with AMX.",
+            "100 : 1, K_A = 3. Change of the last epoch when a run of the replication is trained "
+            "again on a processor with another bfloat16 unit (AVX-512 BF16). The stored runs of "
+            "seed 10 and 11 come from a processor without such a unit, those of seed 12 from one "
+            "with AMX.",
             other_processor,
         ),
     ],
     "CIFAR-10: the first experiment": [
         Shown(
             "Verdicts by setting",
-            "Difference DEQ − ResNet-18, three seeds, ± 95 % interval, with its verdict. The paper's "
-            "NC2 is eq. 13; all other rows are secondary. At K_A = 7 two DEQs miss the inclusion "
-            "criterion of 99.9 % training accuracy over classes, so collapse is only *reported*. On "
-            "balanced classes the paper claims equality of every metric of collapse; *reported: "
-            "higher* and *lower* are significant differences there.",
+            "Difference DEQ − ResNet-18, three seeds, ± 95 % interval, with its verdict. The "
+            "paper's NC2 is eq. 13; all other rows are secondary. At K_A = 7 two DEQs miss the "
+            "inclusion criterion of 99.9 % training accuracy over classes, so collapse is only "
+            "*reported*. On balanced classes the paper claims equality of every metric of "
+            "collapse; *reported: higher* and *lower* are significant differences there.",
             collapse_tables.first_verdicts,
         ),
         Shown(
             "With and without two of the settings",
-            "Mean of the four imbalanced settings with three seeds; without the setting in which two "
-            "DEQs miss the inclusion criterion; and without the setting whose direction a pilot had "
-            "shown.",
+            "Mean of the four imbalanced settings with three seeds; without the setting in which "
+            "two DEQs miss the inclusion criterion; and without the setting whose direction a "
+            "pilot had shown.",
             collapse_tables.without_some_runs,
         ),
         Shown(
             "Tables 1 to 4 of the paper",
-            "Class-balanced test accuracy in percent, mean of the last ten epochs and of three seeds "
-            "(* fewer seeds, – not run). Ours are trained without augmentation and with a quarter of "
-            "the paper's width.",
+            "Class-balanced test accuracy in percent, mean of the last ten epochs and of three "
+            "seeds (* fewer seeds, – not run). Ours are trained without augmentation and with a "
+            "quarter of the paper's width.",
             collapse_tables.accuracies,
         ),
     ],
@@ -411,15 +450,16 @@ PARTS = {
     "Ling et al.": [
         Shown(
             "Error of the equivalent kernel",
-            "Slope of log error over log n at the three largest sizes, ± 95 % interval over draws. "
-            "The paper names no activations for this figure; erf is not in its released scripts.",
+            "Slope of log error over log n at the three largest sizes, ± 95 % interval over "
+            "draws. The paper names no activations for this figure; erf is not in its released "
+            "scripts.",
             ling_errors,
         ),
         Shown(
             "Trained networks",
             "Digits. Distance in test accuracy of the matched network from the DEQ, minus that of "
-            "the plain network with the DEQ's activation; negative means that the matched network is "
-            "closer.",
+            "the plain network with the DEQ's activation; negative means that the matched network "
+            "is closer.",
             ling_networks,
         ),
     ],

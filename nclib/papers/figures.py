@@ -1,7 +1,9 @@
-"""``make figures``: the pictures and tables that README, docs and notebooks show, plotted anew from the tracked runs.
+"""``make figures``: the pictures and tables that README, docs and notebooks show, plotted anew from
+the tracked runs.
 
 Nothing is trained. They are plotted aside, in ``build/figures``, and copied when all are there: to
-``results/reference/``, and small ones, for the first cells of notebooks, to ``notebooks/<paper>/images/``.
+``results/reference/``, and small ones, for the first cells of notebooks, to
+``notebooks/<paper>/images/``.
 
 ``python -m nclib.papers.figures NAME …`` renders the small pictures of these notebooks alone.
 """
@@ -21,16 +23,24 @@ from nclib.paths import environment_restored
 from nclib.reproduce import pictures, reproduce, select
 
 LARGE = ("collapse", "fig2", "fig3", "fig4", "fig5", "table1", "table2", "table3", "table4")
-"""Notebooks of the main paper whose pictures show CIFAR-10; those of the others show digits, or nothing trained."""
+"""Notebooks of the main paper whose pictures show CIFAR-10; those of the others show digits, or
+nothing trained."""
 CIFAR10 = "dataset=folder:cifar10-jpeg@ef1101d4a992"
 SMALL = 0.42
-"""Size of a small picture against that of the saved figure: 850 pixels where that is as wide as a page."""
+"""Size of a small picture against that of the saved figure: 850 pixels where that is as wide as a
+page."""
 DRAWN_BY_HAND = ("two_blocks",)
 """Small pictures that no notebook plots; they stay as they are tracked."""
 
 
 def draw() -> None:
-    """Plot, copy, and write the page of tables. Raises SystemExit where a notebook cannot be plotted."""
+    """Plot, copy, and write the page of tables.
+
+    Raises
+    ------
+    SystemExit
+        Where a notebook cannot be plotted.
+    """
     names = select(["neural_collapse"])
     large, quick = _plot(names, _shown_large(names))
     front_figures.save(_aside())
@@ -47,18 +57,21 @@ def draw_small(names: Iterable[str]) -> None:
 
     Parameters
     ----------
-    names : "paper/notebook"; a bare name is the main paper's, a paper's name is all of its notebooks.
+    names : "paper/notebook"; a bare name is the main paper's, a paper's name is all of its
+        notebooks.
     """
     chosen = select(names)
     large = _shown_large(chosen)
-    small_pictures(chosen, _plot([name for name in chosen if name not in large], large))
+    quick = [name for name in chosen if name not in large]
+    small_pictures(chosen, _plot(quick, large))
 
 
 def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
     """Write the small pictures that notebooks link to, from the figures that they have saved.
 
-    The link decides which figure it is: ``![what it shows](images/fig3_centred.png)`` in a notebook of the folder
-    ``neural_collapse`` is the figure that a notebook saved as "neural_collapse/fig3_centred".
+    The link decides which figure it is: ``![what it shows](images/fig3_centred.png)`` in a notebook
+    of the folder ``neural_collapse`` is the figure that a notebook saved as
+    "neural_collapse/fig3_centred".
 
     Parameters
     ----------
@@ -67,7 +80,12 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
 
     Returns
     -------
-    The pictures, ``notebooks/<paper>/images/<figure>.png``. Raises SystemExit where no folder has one.
+    The pictures, ``notebooks/<paper>/images/<figure>.png``.
+
+    Raises
+    ------
+    SystemExit
+        Where no folder has a figure of that name.
 
     Examples
     --------
@@ -78,12 +96,13 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
     ``python -m nclib.papers.figures kernel_equivalence`` does both, aside.
     """
     written = []
-    for notebook, target in [(name, image) for name in names for image in pictures(name)]:
-        if target.stem in DRAWN_BY_HAND:
-            continue
-        target.parent.mkdir(exist_ok=True)
-        _save_in_few_colours(_small_picture(notebook, target, results), target)
-        written.append(target)
+    for notebook in names:
+        for target in pictures(notebook):
+            if target.stem in DRAWN_BY_HAND:
+                continue
+            target.parent.mkdir(exist_ok=True)
+            _save_in_few_colours(_small_picture(notebook, target, results), target)
+            written.append(target)
     return written
 
 
@@ -98,23 +117,28 @@ def _small_picture(notebook: str, target: Path, results: Sequence[Path]) -> Imag
 
 
 def _shown_large(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in {f"neural_collapse/{each}" for each in LARGE}]
+    large = {f"neural_collapse/{name}" for name in LARGE}
+    return [name for name in names if name in large]
 
 
 def _plot(quick: Sequence[str], large: Sequence[str]) -> tuple[Path, Path]:
-    """Plot notebooks from tracked runs, of digits and of CIFAR-10; the folders of results, that of CIFAR-10 first."""
+    """Plot notebooks from tracked runs, of digits and of CIFAR-10; the folders of results, that of
+    CIFAR-10 first."""
     aside = _aside()
     shutil.rmtree(aside, ignore_errors=True)
-    plotted = []
+    summaries = []
     with environment_restored(["NCLIB_RESULTS"]):
         os.environ["NCLIB_RESULTS"] = str(aside)
         if quick:
-            plotted.append(reproduce(quick, train="never"))
+            summaries.append(reproduce(quick, train="never"))
         if large:
-            plotted.append(reproduce(large, "full", [CIFAR10], train="finished"))
-    if not {row.status for summary in plotted for row in summary.rows} <= {"executed", "unchanged"}:
-        raise SystemExit("not every notebook could be plotted; nothing was copied")
-    return next(aside.glob("full/with/*"), aside / "full"), aside / "quick"
+            summaries.append(reproduce(large, "full", [CIFAR10], train="finished"))
+    for summary in summaries:
+        for row in summary.rows:
+            if row.status not in ("executed", "unchanged"):
+                raise SystemExit("not every notebook could be plotted; nothing was copied")
+    of_cifar10 = next(aside.glob("full/with/*"), aside / "full")
+    return of_cifar10, aside / "quick"
 
 
 def _aside() -> Path:
@@ -122,9 +146,11 @@ def _aside() -> Path:
 
 
 def _copy(results: Path, profile: str) -> None:
-    """Replace the pictures and tables of a profile that are tracked; to track a new one, put it there once by hand."""
+    """Replace the pictures and tables of a profile that are tracked; to track a new one, put it
+    there once by hand."""
     for target in paths.reference().glob(f"[ft]*s/*-{profile}.*"):
-        new = results / target.parent.name / "neural_collapse" / target.name.replace(f"-{profile}.", ".")
+        name = target.name.replace(f"-{profile}.", ".")
+        new = results / target.parent.name / "neural_collapse" / name
         if target.suffix == ".png":
             _reduce_colours(new, target)
         else:
@@ -143,4 +169,8 @@ def _save_in_few_colours(image: Image.Image, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw_small(sys.argv[1:]) if sys.argv[1:] else draw()
+    notebooks = sys.argv[1:]
+    if notebooks:
+        draw_small(notebooks)
+    else:
+        draw()

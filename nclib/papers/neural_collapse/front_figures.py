@@ -27,7 +27,6 @@ NETWORKS = {
 }
 METRICS = {"nc2_etf_distance": "NC2", "nc3_self_duality": "NC3"}
 MEANING = {"NC2": "class means against a simplex ETF", "NC3": "classifier against class means"}
-# R and K_A of the settings of the first picture, and the tracked collection each is taken from.
 SETTINGS = {
     (1, 0): "cifar10-full",
     (10, 3): "cifar10-full",
@@ -35,12 +34,15 @@ SETTINGS = {
     (100, 5): "protocol-2",
     (100, 7): "protocol-2",
 }
+"""R and K_A of the settings of the first picture, and the tracked collection each is taken from."""
 CLASSES = 10
-IMAGES = 5000  # of a class that keeps all
+IMAGES = 5000
+"""Training images of a class that keeps all."""
 LEVELS = (0.6, 0.8, 0.9, 0.95)
+"""Class-balanced training accuracies at which both networks are compared."""
 
 
-# --- numbers -------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -50,12 +52,12 @@ def training_curves() -> pd.DataFrame:
     Returns
     -------
     DataFrame with the columns R, K_A (0 where classes are balanced), network ("ResNet-18" or
-    "DEQ"), seed, run (its id), epoch, accuracy (a fraction), NC2 and NC3: one row for each run and epoch, for the
-    settings of `SETTINGS` with all their tracked seeds.
+    "DEQ"), seed, run (its id), epoch, accuracy (a fraction), NC2 and NC3: one row for each run and
+    epoch, for the settings of `SETTINGS` with all their tracked seeds.
     """
     wanted = {"accuracy_balanced": "accuracy", **METRICS}
     names = {model: style.label for model, style in NETWORKS.items()}
-    found = []
+    tables = []
     for collection in ("cifar10-full", "protocol-2"):
         listing = paths.reference() / collection / "runs.json"
         runs = json.loads(listing.read_text(encoding="utf-8"))
@@ -68,10 +70,11 @@ def training_curves() -> pd.DataFrame:
         )
         rows = rows.dropna(subset=["network", "metric"])
         settings = [setting for setting, source in SETTINGS.items() if source == collection]
-        found.append(rows[pd.MultiIndex.from_frame(rows[["R", "K_A"]]).isin(settings)])
+        tables.append(rows[pd.MultiIndex.from_frame(rows[["R", "K_A"]]).isin(settings)])
     keys = ["R", "K_A", "network", "seed", "run", "epoch"]
-    table = pd.concat(found).rename(columns={"run_id": "run"}).pivot(index=keys, columns="metric", values="value")
-    return table[list(wanted.values())].rename_axis(columns=None).reset_index()
+    rows = pd.concat(tables).rename(columns={"run_id": "run"})
+    curves = rows.pivot(index=keys, columns="metric", values="value")
+    return curves[list(wanted.values())].rename_axis(columns=None).reset_index()
 
 
 def last_epoch() -> pd.DataFrame:
@@ -110,17 +113,17 @@ def turning_back() -> pd.DataFrame:
         for metric in MEANING:
             values = run.set_index("epoch")[metric]
             rows.append((k_a, network, metric, values.min(), values.idxmin(), values.iloc[-1]))
-    keys, columns = ["K_A", "network", "metric"], ["minimum", "epoch", "end"]
-    runs = pd.DataFrame(rows, columns=keys + columns)
+    keys = ["K_A", "network", "metric"]
+    runs = pd.DataFrame(rows, columns=[*keys, "minimum", "epoch", "end"])
     runs["rise"] = runs["end"] / runs["minimum"] - 1
-    found = runs.groupby(keys).agg(
+    over_seeds = runs.groupby(keys).agg(
         minimum=("minimum", "mean"),
         first=("epoch", "min"),
         last=("epoch", "max"),
         end=("end", "mean"),
         rise=("rise", "mean"),
     )
-    return found.reset_index()
+    return over_seeds.reset_index()
 
 
 def at_equal_accuracy(levels: tuple[float, ...] = LEVELS) -> pd.DataFrame:
@@ -159,7 +162,9 @@ def _at_100() -> pd.DataFrame:
 
 
 def _where_reached(run: pd.DataFrame, metric: str, level: float) -> float:
-    accuracy, values = run["accuracy"].to_numpy(), run[metric].to_numpy()
+    """The metric of a run at the epoch, interpolated, at which its accuracy reaches the level."""
+    accuracy = run["accuracy"].to_numpy()
+    values = run[metric].to_numpy()
     after = int(np.argmax(accuracy >= level))
     if after == 0:  # at the first evaluation, or never
         return float("nan")
@@ -167,7 +172,7 @@ def _where_reached(run: pd.DataFrame, metric: str, level: float) -> float:
     return float(np.interp(level, accuracy[between], values[between]))
 
 
-# --- pictures ------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
 
 # Large letters: a phone shows the whole picture in 390 pixels.
 LOOK = {
@@ -208,17 +213,22 @@ def hero() -> Figure:
 
 
 def _paired_dots(panel: Axes, metric: str) -> None:
+    """In each setting, network by network: a small dot for every seed, a large one for the mean."""
     values = last_epoch().set_index(["R", "K_A", "network"])[metric].sort_index()
     for place, (ratio, k_a) in enumerate(SETTINGS):
         means = []
         for side, style in zip((-1, 1), NETWORKS.values(), strict=True):
             seeds = values[ratio, k_a, style.label]
-            means.append((place + 0.14 * side, seeds.mean()))
+            mean = seeds.mean()
+            at_mean = place + 0.14 * side
+            at_seeds = [place + 0.32 * side] * len(seeds)
             label = style.label if place == 0 else None
             dots = {"color": style.colour, "marker": style.marker, "linestyle": "none"}
-            panel.plot([place + 0.32 * side] * len(seeds), seeds, markersize=3, alpha=0.7, **dots)
-            panel.plot(*means[-1], markersize=10, zorder=3, label=label, **dots)
-        panel.plot(*zip(*means, strict=True), color="0.6", linewidth=1.2, zorder=1)
+            panel.plot(at_seeds, seeds, markersize=3, alpha=0.7, **dots)
+            panel.plot(at_mean, mean, markersize=10, zorder=3, label=label, **dots)
+            means.append((at_mean, mean))
+        across, heights = zip(*means, strict=True)
+        panel.plot(across, heights, color="0.6", linewidth=1.2, zorder=1)
     last = len(SETTINGS) - 1
     panel.text(last + 0.5, 0.02, "perfect collapse", ha="right", va="bottom", color="0.2")
     panel.set(xlim=(-0.5, last + 0.5), ylim=(0, 1))
@@ -276,7 +286,8 @@ def _along_training(panel: Axes, curves: pd.DataFrame, metric: str) -> None:
         for _, run in of_network.groupby("seed"):
             panel.plot(100 * run["accuracy"], run[metric], **thin)
         means = of_network.groupby("epoch")[["accuracy", metric]].mean()
-        accuracy, values = 100 * means["accuracy"], means[metric]
+        accuracy = 100 * means["accuracy"]
+        values = means[metric]
         thick = {"color": style.colour, "marker": style.marker, "linewidth": 2}
         panel.plot(accuracy, values, markersize=4.5, label=style.label, **thick)
         panel.plot(accuracy.iloc[-1], values.iloc[-1], markersize=10, **thick)
