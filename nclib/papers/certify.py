@@ -47,7 +47,7 @@ VERDICTS = {
 WIDTH = 100
 """Of the lines that `as_text` and `as_lines` write."""
 
-_MODULES = ("neural_collapse.statements", "separation_bias.depth")
+_MODULES = ("neural_collapse.statements", "separation_bias.statements")
 """Where certificates stand, in the order in which `ids` names them."""
 
 

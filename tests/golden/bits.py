@@ -36,8 +36,10 @@ def configs() -> dict[str, Any]:
     from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
     from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
     from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
-    from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
+    from nclib.papers.separation_bias.regression import RegressionConfig
+    from nclib.papers.separation_bias.regressors import RegressorConfig
     from nclib.papers.separation_bias.saliency import CamConfig
+    from nclib.papers.separation_bias.tasks import TaskConfig
 
     sizes = {"n_max": 20, "test_per_class": 10}
     step = DataConfig(dataset="digits", imbalance="step", num_majority=3, ratio=10.0, **sizes)

@@ -20,7 +20,6 @@ from .kernels import (
     Activation as Activation,
     HardTanh as HardTanh,
     LeakyReLU as LeakyReLU,
-    activation_moments as activation_moments,
     coefficients as coefficients,
     empirical_tau0 as empirical_tau0,
     explicit_coefficients as explicit_coefficients,
@@ -34,4 +33,4 @@ from .matching import (
     match_layers as match_layers,
     match_leaky_relu as match_leaky_relu,
 )
-from .networks import ShallowConfig as ShallowConfig, describe_shallow as describe_shallow
+from .networks import describe_shallow as describe_shallow

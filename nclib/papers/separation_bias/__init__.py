@@ -1,5 +1,6 @@
-"""Wu et al. (NeurIPS 2024): constructions, trainings and certificates. Its text was not at hand: the certificates are
-about its abstract and its discussion.
+"""Wu et al. (NeurIPS 2024): constructions, trainings and certificates.
+
+Its text was not at hand: the certificates are about its abstract and its discussion.
 """
 
 import lazy_loader

@@ -1,28 +1,17 @@
 """The public names of this paper and where each lives, imported on first use."""
 
-from .claims import (
-    arm_names as arm_names,
-    curve_rows as curve_rows,
-    describe_regressions as describe_regressions,
-    regression_table as regression_table,
-    separation_ledger as separation_ledger,
-    trained_ledger as trained_ledger,
-)
 from .diagonal import (
     density_table as density_table,
     diagonal_flow as diagonal_flow,
-    diagonal_network_limit as diagonal_network_limit,
     diagonal_regulariser as diagonal_regulariser,
     diagonal_regulariser_minimum as diagonal_regulariser_minimum,
     flow_trials as flow_trials,
     gotu_diagonal as gotu_diagonal,
     gotu_table as gotu_table,
     participation_ratio as participation_ratio,
-    regulariser_stationarity as regulariser_stationarity,
 )
-from .constructions import (
+from .regions import (
     count_regions as count_regions,
-    fnn_as_deq as fnn_as_deq,
     iterate_from_zero as iterate_from_zero,
     linear_regions_deq as linear_regions_deq,
     lower_triangular_equilibrium as lower_triangular_equilibrium,
@@ -31,21 +20,20 @@ from .constructions import (
     sawtooth_deq as sawtooth_deq,
     sawtooth_l1_bound as sawtooth_l1_bound,
     tent_map as tent_map,
-    bisect_scalar as bisect_scalar,
+)
+from .results import (
+    arm_names as arm_names,
+    curve_rows as curve_rows,
+    describe_regressions as describe_regressions,
+    regression_table as regression_table,
+)
+from .saliency import grad_cam as grad_cam
+from .steep import (
     fnn_weight_bound as fnn_weight_bound,
     steep_deq_scalar as steep_deq_scalar,
     steep_deq_triangular as steep_deq_triangular,
     steep_fnn as steep_fnn,
-    steep_points as steep_points,
     steep_table as steep_table,
-    steep_target as steep_target,
-    steep_values as steep_values,
 )
-from .regression import (
-    FNN as FNN,
-    RegressionConfig as RegressionConfig,
-    ReluDEQ as ReluDEQ,
-    SelfLoopDEQ as SelfLoopDEQ,
-    synthetic_tone as synthetic_tone,
-)
-from .saliency import CamConfig as CamConfig, cam_spread as cam_spread, grad_cam as grad_cam
+from .tasks import synthetic_tone as synthetic_tone
+from .verdicts import separation_ledger as separation_ledger, trained_ledger as trained_ledger
