@@ -31,7 +31,7 @@ def test_the_core_imports_no_paper_and_no_exercise():
     """The command line and the web site show the papers; all else knows nothing of them."""
     for file in PACKAGE.rglob("*.py"):
         part = file.relative_to(PACKAGE).parts[0]
-        if part not in ("papers", "course", "cli", "cli.py", "site", "site.py", "laboratory"):
+        if part not in ("papers", "course", "cli", "cli.py", "site", "site.py"):
             names = _imported(file)
             assert not [name for name in names if name.startswith(("nclib.papers", "nclib.course"))], file
 

@@ -29,7 +29,8 @@ QUICK = {
     *(f"separation_bias/{name}" for name in ("audio", "theorem1_regions")),
 }
 """Notebooks that `make test` runs, of 2 seconds each and of every kind; the others wait for `make test-slow`."""
-TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))
+TEACH_BY_DEFINING = ("laboratory", "kernel_equivalence/your_own_activation")
+TEACH_BY_DEFINING += tuple(name for name in NAMES if name.startswith("walkthrough/"))
 
 PLACES = sorted(path.stem for path in paths.notebooks().glob("[!.]*.ipynb"))
 """Notebooks in no folder: the index and the laboratory, which `nclib reproduce` leaves alone."""

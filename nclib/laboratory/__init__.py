@@ -1,5 +1,0 @@
-"""The panels of ``notebooks/laboratory.ipynb``, and what they compute."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
