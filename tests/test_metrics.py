@@ -158,6 +158,14 @@ def test_nc4_takes_the_bias_into_account_and_ties_are_no_mismatch():
     assert metrics.nc4_ncc_mismatch(torch.full((4, 1), 0.5), logits, moments) == 0.0
 
 
+def test_means_that_differ_by_rounding_alone_are_a_tie():
+    v = normal(30, 4)
+    h = torch.cat([v, v.flip(0)])  # the same mean, summed in another order
+    moments = class_moments(h, torch.arange(2).repeat_interleave(30), 2)
+    assert not torch.equal(*moments.means_from_origin)
+    assert metrics.nc4_ncc_mismatch(h, torch.eye(2)[torch.arange(60) % 2], moments) == 0.0
+
+
 @pytest.mark.parametrize(("num_classes", "dim"), [(4, 2), (6, 1), (10, 7), (20, 5)])
 @pytest.mark.filterwarnings("ignore:.*classes form no simplex")
 def test_the_least_values_without_a_simplex_are_reached(num_classes, dim):

@@ -692,14 +692,22 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
 
 
 def ncc_mismatches(h: Tensor, predicted: Tensor, m: ClassMoments) -> Tensor:
-    """(N,) bool, whether another class mean is nearer than that of the predicted class."""
+    """(N,) bool, whether another class mean is nearer than that of the predicted class.
+
+    ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has the largest score.
+    """
+    means = m.means_from_origin
+    norms = torch.linalg.norm(means, dim=1)  # (K,)
+    largest = norms.max()
+    rounding = 2 * torch.finfo(torch.float64).eps * m.dim * largest
     mismatches = []
     for rows in chunks(h):
         x = h[rows].to(m.device, torch.float64) - m.origin
-        distances = _distances(x, m.means_from_origin)  # (B, K)
-        distances[:, ~m.present] = torch.inf
-        of_predicted = distances.gather(1, predicted[rows].to(m.device)[:, None])[:, 0]
-        mismatches.append(of_predicted > distances.amin(1))
+        scores = x @ means.T - norms.square() / 2  # (B, K)
+        scores[:, ~m.present] = -torch.inf
+        of_predicted = scores.gather(1, predicted[rows].to(m.device)[:, None])[:, 0]
+        tie = rounding * (torch.linalg.norm(x, dim=1) + largest)  # scores that may be equal
+        mismatches.append(of_predicted < scores.amax(1) - tie)
     return torch.cat(mismatches)
 
 
