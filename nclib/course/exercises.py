@@ -1,7 +1,7 @@
-"""Exercises that report why an answer is wrong.
+"""Exercises that say why an answer is wrong.
 
-The right answers and the usual mistakes are in `answers` and not in the notebooks, so that reading on does not give
-them away.
+The right answers and the usual mistakes are in `answers` and not in the notebooks, so that reading
+on does not give them away.
 """
 
 import copy
@@ -16,12 +16,19 @@ from torch import Tensor
 
 from nclib.course.answers import EXERCISES, Exercise
 
-_PRINTED_ENTRIES = 6  # of an array, in a sentence
+PRINTED_ENTRIES = 6
+"""Of an array, in a sentence."""
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """Whether an answer is right (None: there is none yet), and a sentence with the reason if not."""
+    """What is said of an answer.
+
+    Parameters
+    ----------
+    right : None where there is no answer yet
+    text : a sentence in Markdown, with the reason if it is wrong
+    """
 
     right: bool | None
     text: str
@@ -42,63 +49,102 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
 
     Returns
     -------
-    ``Feedback``, also where the answer raises.
+    Feedback, also where the answer raises
 
     Raises
     ------
     ValueError
         For an unknown exercise.
+
+    Examples
+    --------
+    >>> check_exercise("05/cosines", lambda num_classes: ...)
+    **Not solved yet.** Put your code in place of the dots and run this cell again.
     """
     if name not in EXERCISES:
         raise ValueError(f"no exercise {name!r}; there are {', '.join(EXERCISES)}")
     exercise = EXERCISES[name]
-    cases = {_call(exercise, case): case for case in exercise.cases}
-    found, wrong = [], []
-    for call, case in cases.items():
+    answers = []
+    first_wrong = None
+    for case in exercise.cases:
+        call = _call(exercise, case)
         try:
-            got = answer(*copy.deepcopy(case))
-            numbers = None if got is None or got is Ellipsis else _array(got)
+            value = answer(*copy.deepcopy(case))
+            array = None if value is None or value is Ellipsis else _array(value)
         except Exception as error:  # whatever it is, it is for the reader
-            return Feedback(False, f"**Not yet.** {call} raised {type(error).__name__}: {error}{_place(error, answer)}")
-        if got is Ellipsis:
-            return Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
-        if got is None:
+            message = f"{call} raised {type(error).__name__}: {error}{_line(error, answer)}"
+            return Feedback(False, f"**Not yet.** {message}")
+        if value is Ellipsis:
+            return Feedback(
+                None,
+                "**Not solved yet.** Put your code in place of the dots and run this cell again.",
+            )
+        if value is None:
             return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing.")
-        found.append(numbers)
-        if not _same(exercise, numbers, wanted := _array(exercise.reference(*case))):
-            wrong.append(f"{call} returned {_words(numbers)}; wanted is {_words(wanted)}.")
-    if not wrong:
-        return Feedback(True, f"**Right**, in all {len(found)} cases tried.")
-    hints = [hint for hint, mistake in exercise.mistakes.items() if _agrees(exercise, found, mistake)]
-    return Feedback(False, " ".join(["**Not yet.**", wrong[0], *hints]))
+        answers.append(array)
+        wanted = _array(exercise.reference(*case))
+        if first_wrong is None and not _is_same(exercise, array, wanted):
+            first_wrong = f"{call} returned {_words(array)}; wanted is {_words(wanted)}."
+    if first_wrong is None:
+        return Feedback(True, f"**Right**, in all {len(answers)} cases tried.")
+    sentences = ["**Not yet.**", first_wrong]
+    for hint, mistake in exercise.mistakes.items():
+        if _is_mistake(exercise, answers, mistake):
+            sentences.append(hint)
+    return Feedback(False, " ".join(sentences))
 
 
-def _place(error: Exception, answer: Callable[..., Any]) -> str:
-    """The line of the reader's code in which an error arose."""
-    code = getattr(getattr(answer, "pyfunc", answer), "__code__", None)  # pyfunc is what np.vectorize wraps
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
-    return f" (line {own[-1].lineno}: `{own[-1].line}`)" if own else ""
+def _is_mistake(exercise: Exercise, answers: list[np.ndarray], mistake: Callable[..., Any]) -> bool:
+    """Whether the answers agree with a mistake in every case in which it is not NaN."""
+    for array, case in zip(answers, exercise.cases, strict=True):
+        mistaken = _array(mistake(*case))
+        if not np.isnan(mistaken).all() and not _is_same(exercise, array, mistaken):
+            return False
+    return True
+
+
+def _is_same(exercise: Exercise, a: np.ndarray, b: np.ndarray) -> bool:
+    if a.shape != b.shape:
+        return False
+    return np.allclose(a, b, rtol=1e-5, atol=exercise.atol, equal_nan=True)
 
 
 def _array(value: Any) -> np.ndarray:
-    return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+    return np.asarray(value, dtype=float)
 
 
-def _same(exercise: Exercise, a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=exercise.atol, equal_nan=True)
-
-
-def _agrees(exercise: Exercise, found: list[np.ndarray], mistake: Callable[..., Any]) -> bool:
-    pairs = [(got, _array(mistake(*case))) for got, case in zip(found, exercise.cases, strict=True)]
-    return all(np.isnan(wrong).all() or _same(exercise, got, wrong) for got, wrong in pairs)
-
-
-def _words(value: Any) -> str:
-    array, options = _array(value), {"threshold": _PRINTED_ENTRIES, "edgeitems": 1, "separator": ", "}
-    shown = np.array2string(array, formatter={"float": "{:.6g}".format}, **options).replace("\n", "")
-    return f"{shown}, of shape {array.shape}" if array.size > _PRINTED_ENTRIES else shown
+def _line(error: Exception, answer: Callable[..., Any]) -> str:
+    """The line of the reader's code in which an error arose."""
+    function = getattr(answer, "pyfunc", answer)  # pyfunc is what np.vectorize wraps
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    of_reader = [frame for frame in frames if frame.filename == code.co_filename]
+    if not of_reader:
+        return ""
+    return f" (line {of_reader[-1].lineno}: `{of_reader[-1].line}`)"
 
 
 def _call(exercise: Exercise, case: tuple[Any, ...]) -> str:
+    """The arguments of a case, such as "rho = 0.5, start = 1:"."""
     names = inspect.signature(exercise.reference).parameters
-    return ", ".join(f"{name} = {_words(value)}" for name, value in zip(names, case, strict=True)) + ":"
+    arguments = [f"{name} = {_words(value)}" for name, value in zip(names, case, strict=True)]
+    return ", ".join(arguments) + ":"
+
+
+def _words(value: Any) -> str:
+    array = _array(value)
+    text = np.array2string(
+        array,
+        formatter={"float": "{:.6g}".format},
+        threshold=PRINTED_ENTRIES,
+        edgeitems=1,
+        separator=", ",
+    )
+    text = text.replace("\n", "")
+    if array.size > PRINTED_ENTRIES:
+        return f"{text}, of shape {array.shape}"
+    return text

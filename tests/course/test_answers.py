@@ -23,7 +23,9 @@ def test_broyden_update_is_the_inverse_of_the_least_change_of_the_jacobian():
 def test_implicit_derivative_agrees_with_finite_differences():
     def solution(a):
         f = lambda z: torch.cos(a * z)  # noqa: E731
-        return float(fixed_point(f, FixedPointIteration(1e-14, 2000, 0.3), torch.zeros(1, 1).double()).value)
+        return float(
+            fixed_point(f, FixedPointIteration(1e-14, 2000, 0.3), torch.zeros(1, 1).double()).value
+        )
 
     forward = lambda z, a: (solution(a + 1e-5) - z) / 1e-5  # noqa: E731
     assert check_exercise("03/scalar", forward).right
@@ -47,7 +49,9 @@ def test_etf_distance_and_mismatch_are_the_librarys():
         wanted = metrics.nc2_etf_distance(means - means.mean(0))
         assert float(EXERCISES["06/etf_distance"].reference(means)) == pytest.approx(wanted)
     for h, labels, logits in EXERCISES["06/mismatch"].cases:
-        wanted = metrics.nc4_ncc_mismatch(h, logits, metrics.class_moments(h, labels, logits.shape[1]))
+        wanted = metrics.nc4_ncc_mismatch(
+            h, logits, metrics.class_moments(h, labels, logits.shape[1])
+        )
         assert float(EXERCISES["06/mismatch"].reference(h, labels, logits)) == pytest.approx(wanted)
         assert 0 < wanted < 1
 
@@ -57,19 +61,27 @@ def test_minority_cosine_is_the_librarys_and_blind_to_the_number_of_samples():
         found = float(EXERCISES["07/cosine"].reference(h, labels, minority))
         means = metrics.class_moments(h, labels, len(minority)).centred_means
         assert found == pytest.approx(metrics.minority_cosine(means, minority))
-        more = torch.cat([labels == 0, torch.ones_like(labels).bool()])  # the first class twice over
+        more = torch.cat(
+            [labels == 0, torch.ones_like(labels).bool()]
+        )  # the first class twice over
         twice, again = torch.cat([h, h])[more], torch.cat([labels, labels])[more]
-        assert float(EXERCISES["07/cosine"].reference(twice, again, minority)) == pytest.approx(found)
+        assert float(EXERCISES["07/cosine"].reference(twice, again, minority)) == pytest.approx(
+            found
+        )
 
 
 def test_paired_interval_and_verdict_follow_the_librarys_rules():
     for deq, explicit, t in EXERCISES["08/interval"].cases:
         wanted = compare.interval(deq - explicit)
         assert t == pytest.approx(stats.t.ppf(0.975, len(deq) - 1), rel=1e-6)
-        assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx((wanted.mean, wanted.half))
+        assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx(
+            (wanted.mean, wanted.half)
+        )
     words = {"supported": 1, "contradicted": -1, "not significant": 0}
     for mean, half, claim in EXERCISES["08/verdict"].cases:
-        said = compare.verdict(compare.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
+        said = compare.verdict(
+            compare.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower"
+        )
         assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]
 
 
@@ -78,4 +90,6 @@ def test_the_chance_level_is_that_of_noise():
         labels = torch.arange(num_images) % num_classes
         noise = torch.randn(num_images, 2000, generator=torch.Generator().manual_seed(0))
         wanted = metrics.nc1_trace_ratio(metrics.class_moments(noise, labels, num_classes))
-        assert EXERCISES["09/chance"].reference(num_images, num_classes, dim) == pytest.approx(wanted, rel=0.1)
+        assert EXERCISES["09/chance"].reference(num_images, num_classes, dim) == pytest.approx(
+            wanted, rel=0.1
+        )

@@ -1,5 +1,6 @@
 """Right answers pass, every mistake is named, and whatever an answer does is told."""
 
+import copy
 import linecache
 
 import numpy as np
@@ -9,9 +10,17 @@ import torch
 from nclib.course.exercises import EXERCISES, check_exercise
 
 UNCLIPPED = [
-    ("01/steps", lambda rho, start, tol: np.floor(np.log(tol / start) / np.log(rho)), "You rounded down"),
+    (
+        "01/steps",
+        lambda rho, start, tol: np.floor(np.log(tol / start) / np.log(rho)),
+        "You rounded down",
+    ),
     ("01/steps", lambda rho, start, tol: np.log(tol / start) / np.log(rho), "Round up to"),
-    ("01/steps", lambda rho, start, tol: max(0, np.log(tol / start) // np.log(rho) + 1), "a whole number stays"),
+    (
+        "01/steps",
+        lambda rho, start, tol: max(0, np.log(tol / start) // np.log(rho) + 1),
+        "a whole number stays",
+    ),
     ("01/damping", lambda low, high: min(1, 2 / (2 - low - high)), "1 − damping"),
     ("01/damping", lambda low, high: 2 / (2 - low - high), "1 − damping"),
     ("04/contractive", lambda w, r: w.clamp(-r, r), "Small entries"),
@@ -25,7 +34,9 @@ def test_the_reference_passes_a_stub_is_not_solved_yet_and_a_forgotten_return_is
     feedback = check_exercise(name, lambda *_: ...)
     assert feedback.right is None and "Not solved yet" in feedback.text
     forgotten = check_exercise(name, lambda *_: None)
-    assert forgotten.right is False and forgotten.text.endswith("returned nothing: a `return` is missing.")
+    assert forgotten.right is False and forgotten.text.endswith(
+        "returned nothing: a `return` is missing."
+    )
 
 
 @pytest.mark.parametrize(("name", "why"), MISTAKES)
@@ -42,7 +53,11 @@ def test_a_second_mistake_at_the_edge_does_not_hide_the_first(name, answer, hint
 
 def test_any_other_answer_is_shown_beside_the_right_one():
     feedback = check_exercise("01/steps", lambda rho, start, tol: 7)
-    assert feedback.right is False and "rho = 0.5" in feedback.text and "returned 7; wanted is 10" in feedback.text
+    assert (
+        feedback.right is False
+        and "rho = 0.5" in feedback.text
+        and "returned 7; wanted is 10" in feedback.text
+    )
     assert str(feedback) == feedback._repr_markdown_() == feedback.text
 
 
@@ -67,9 +82,13 @@ def test_an_exception_in_the_answer_is_shown_with_its_line_and_not_taken_for_a_s
 
 def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
     def in_place(weight, radius):
-        return torch.nn.Parameter(weight.mul_(min(1.0, radius / float(torch.linalg.matrix_norm(weight, 2)))))
+        largest = float(torch.linalg.matrix_norm(weight, 2))
+        return torch.nn.Parameter(weight.mul_(min(1.0, radius / largest)))
 
-    assert check_exercise("04/contractive", in_place).right and check_exercise("04/contractive", in_place).right
+    before = copy.deepcopy(EXERCISES["04/contractive"].cases)
+    assert check_exercise("04/contractive", in_place).right
+    for (weight, _), (kept, _) in zip(EXERCISES["04/contractive"].cases, before, strict=True):
+        assert torch.equal(weight, kept)
 
 
 def test_an_unknown_exercise_is_told_those_there_are():
