@@ -143,12 +143,7 @@ def _entering(
         known = (config.data.num_majority, config.data.ratio) == KNOWN
         if config.data.imbalance != "balanced" and not (without_known and known):
             wanted.append(config)
-    rows = frame[frame["K_A"].notna()]
-    if without_known:
-        k_a, ratio = KNOWN
-        known = (rows["K_A"] == k_a) & (rows["R"] == ratio)
-        rows = rows[~known]
-    kept = whole(rows, wanted, pair)
+    kept = whole(frame, wanted, pair)
     if kept["seed"].nunique() < MIN_SEEDS:
         return None
     return kept, len(settings(wanted))

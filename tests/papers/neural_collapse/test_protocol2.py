@@ -96,6 +96,15 @@ def test_joint_verdict(first, second, word):
     assert protocol2.joint([interval(*first), interval(*second)]) == word
 
 
+@pytest.mark.parametrize(("effect", "word"), [(-0.3, "supported"), (0.3, "contradicted")])
+def test_the_deq_is_compared_with_resnet_18(effect, word):
+    generator = np.random.default_rng(7)
+    runs = frame(dict.fromkeys(protocol2.PRIMARY, effect), protocol2.SEEDS, generator)
+    table, verdict = protocol2.co_primary(runs)
+    assert verdict == word and set(table["verdict"]) == {word}
+    assert table["change"].tolist() == pytest.approx([100 * effect] * 2, abs=5)
+
+
 def test_five_seeds_need_the_committed_reason_and_four_are_never_analysed():
     generator = np.random.default_rng(1)
     five = frame(DETECTABLE, range(10, 15), generator, others=True)
