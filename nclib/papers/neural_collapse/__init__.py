@@ -1,16 +1,77 @@
-"""Sun & Shi (NeurIPS 2024): theory, tables, looks into networks, and certificates.
+"""Sun & Shi (NeurIPS 2024): its tables and figures, its theory, and two registered experiments.
 
-Readings of its problems (7) and (9), used throughout. *As printed*: the mean of ‖h‖² over classes is at most E_H, and
-the inputs H0 are free in each problem; the ten statements are judged so. *Proofs'*: the chains (21) and (32) bound the
-inputs H0 by E_H; their conditions of equality name ‖h0‖² and ‖h‖². *Inputs given*: H0 is the same for both models, as
-section 3.2 assumes before Theorem 3.1; B.1 does not minimise over H0 either. It is printed too, so its certificates
-also say "as printed"; their place names it. In all of them mean ‖w_k‖² ≤ E_W and ‖W_EX‖_F, ‖W_DEQ‖_F ≤ E_H. The
-explicit layer is h = W_EX h0; the linear DEQ is h = (I − W_DEQ)⁻¹ h0 (sum from i = 0, section 3.2) or W_DEQ (I −
-W_DEQ)⁻¹ h0 (sum from i = 1, appendix B.1).
+- `experiments`: the runs of each notebook; `example_cell`: the custom cell of one of them
+- `accuracy_tables`, `audit`: the paper's Tables 1 to 4, ours beside them, and their arithmetic
+- `scorecard`: every claim with its verdict
+- `protocol1`, `protocol2`, `protocol3`: analyses that were committed before their runs
+- `collapse_tables`, `duality`, `seli`, `front_figures`: what the runs on CIFAR-10 say
+- `layer_peeled`, `peeled_maps`: the model of the paper's theory, and its optima
+- `statements`, `theory`: the theory's statements, checked, and tables of their verdicts
+- `solver_sweep`, `network_costs`: looks into trained networks
 
-Z = W H are the logits, C_n = I − 11ᵀ/n, ‖·‖_* is the nuclear norm, and ‖WH‖_* ≤ ‖W‖_F ‖H‖_F ≤ B = K √(E_W E_H).
+Names are imported when they are first used.
 """
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "accuracy_tables": [
+            "accuracy_display",
+            "accuracy_table",
+            "draw_differences",
+            "published",
+            "published_ticks",
+        ],
+        "audit": [
+            "audit_axes",
+            "audit_effects",
+            "audit_overall",
+            "audit_overall_std",
+            "audit_part_std",
+            "integrated_rate",
+            "largest_std",
+        ],
+        "experiments": ["REMEDIES", "RULES"],
+        "layer_peeled": [
+            "collapse_ratio",
+            "imbalance_curve",
+            "loss_lower_bound",
+            "reference_optimum",
+            "semidefinite_optimum",
+            "simplex_gram",
+            "threshold_table",
+            "total_collapse_budget",
+            "total_collapse_ratio",
+        ],
+        "network_costs": ["TWO_BLOCKS", "compute_in_blocks", "layer_table"],
+        "peeled_maps": ["PeeledProblem", "peeled_alignment", "peeled_fits", "peeled_table"],
+        "protocol1": [
+            "BLOCK",
+            "COLLAPSE",
+            "accuracy_remark",
+            "accuracy_tests",
+            "overall_accuracy",
+            "pooled_ratios",
+        ],
+        "scorecard": ["count_verdicts", "score_claims"],
+        "solver_sweep": [
+            "SolverSweepConfig",
+            "collapse_inside",
+            "minority_effect",
+            "probe_consistency",
+            "probe_groups",
+            "probe_rows",
+            "tolerance_effect",
+        ],
+        "theory": [
+            "judge",
+            "theory_counts",
+            "theory_defects",
+            "theory_ledger",
+            "theory_statements",
+            "theory_steps",
+        ],
+    },
+)
