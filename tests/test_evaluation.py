@@ -1,4 +1,4 @@
-"""Evaluation of a network on a split: accuracies by hand, solver statistics, and the metrics of its outputs."""
+"""Evaluation of a network on a split: accuracies by hand, solver statistics, metrics."""
 
 import pytest
 import torch
@@ -33,19 +33,22 @@ class Network(nn.Module):
             steps = torch.arange(1, 1 + len(images))
             converged = residual < 1e-3
             status = converged.long()
-            solution = nc.Solution(images, residual, converged, status, steps, len(images), residual[None])
+            evidence = (residual, converged, status, steps, len(images), residual[None])
+            solution = nc.Solution(images, *evidence)
         return Output(logits, torch.cat([logits, logits[:, :1] ** 2], dim=1), solution)
 
 
 def _evaluate(counts, model=None, with_nc=False, **options):
     images = torch.cat([LOGITS, RESIDUALS[:, None]], dim=1).view(8, 4, 1, 1)
     batches = [(images[:5], LABELS[:5]), (images[5:], LABELS[5:])]
-    return nc.evaluate(model or Network(), batches, torch.tensor(counts), with_nc=with_nc, **options)
+    model = model or Network()
+    return nc.evaluate(model, batches, torch.tensor(counts), with_nc=with_nc, **options)
 
 
 def test_accuracies_by_hand():
     report = _evaluate([30, 30, 3])
-    assert report["accuracy_balanced"] == pytest.approx((3 / 4 + 1 / 2 + 1 / 2) / 3)  # not 5/8 of the samples
+    # not 5/8 of the samples
+    assert report["accuracy_balanced"] == pytest.approx((3 / 4 + 1 / 2 + 1 / 2) / 3)
     assert report["accuracy_majority"] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert report["accuracy_minority"] == pytest.approx(1 / 2)
     assert report["accuracy_train_prior"] == pytest.approx((30 * 3 / 4 + 30 / 2 + 3 / 2) / 63)
@@ -88,8 +91,8 @@ def test_metrics_of_collapse_are_those_of_the_features():
     assert report["nc3_self_duality"] == pytest.approx(
         float(nc.nc3_self_duality(model.classifier.weight.detach(), moments)), rel=1e-9
     )
-    of_samples = moments.with_weighting("sample").centred_means
-    assert report["nc2_etf_distance.sample"] == pytest.approx(float(nc.nc2_etf_distance(of_samples)), rel=1e-9)
+    of_samples = nc.nc2_etf_distance(moments.with_weighting("sample").centred_means)
+    assert report["nc2_etf_distance.sample"] == pytest.approx(of_samples, rel=1e-9)
     assert {f"{name}.sample" for name in evaluation.CENTRED} <= report.keys()
 
 

@@ -507,6 +507,7 @@ H, LABELS, LOGITS, W = random_problem()
         ({"minority": []}, "some but not all of the 6 classes, got 0"),
         ({"minority": range(6)}, "some but not all of the 6 classes, got 6"),
         ({"minority": [6]}, "different class ids in 0 … 5"),
+        ({"minority": [1.5]}, "different class ids in 0 … 5"),
         ({"minority": [1, 1]}, "different class ids in 0 … 5"),
         ({"minority": [True, False]}, r"give a \(6,\) mask"),
     ],

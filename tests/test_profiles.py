@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from nclib import figures, paths, profiles, runs
-from nclib.config import ConfigError, RunConfig, run_id
+from nclib.config import ConfigError, DataConfig, RunConfig, run_id
 from nclib.profiles import build_config, experiment, get_profile, override, scale_of
 from nclib.runs import ensure_runs
 from nclib.store import load_run
@@ -32,21 +32,24 @@ def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, righ
 
 
 def test_overrides_reach_the_runs():
-    configs = experiment(
-        "table1", "smoke", epochs=7, width=3, seeds=2, images_per_class=9, test_images_per_class=4, batch_size=5, lr=1
-    )
-    assert [(c.model.kind, c.seed) for c in configs] == [("explicit", 0), ("deq", 0), ("explicit", 1), ("deq", 1)]
+    sizes = {"images_per_class": 9, "test_images_per_class": 4}
+    training = {"epochs": 7, "batch_size": 5, "lr": 1}
+    configs = experiment("table1", "smoke", width=3, seeds=2, **sizes, **training)
+    pairs = [("explicit", 0), ("deq", 0), ("explicit", 1), ("deq", 1)]
+    assert [(c.model.kind, c.seed) for c in configs] == pairs
     for c in configs:
         assert (c.train.epochs, c.train.batch_size, c.train.lr) == (7, 5, 1.0)
         assert (c.data.n_max, c.data.test_per_class, c.model.width, c.profile) == (9, 4, 3, "smoke")
     literal = experiment("table1", "smoke", recipe="paper")[0].train
-    assert (literal.lr, literal.schedule, literal.clip, literal.epochs) == (1e-4, "constant", None, 2)
+    assert (literal.lr, literal.schedule) == (1e-4, "constant")
+    assert (literal.clip, literal.epochs) == (None, 2)
 
 
 def test_options_become_a_configuration():
-    given = {"data.dataset": "digits", "data.num_majority": 3, "data.ratio": 10.0, "model.kind": "deq", "seed": 2}
-    run = build_config(None, given)
-    assert (run.data.imbalance, run.data.num_majority, run.data.ratio, run.seed) == ("step", 3, 10.0, 2)
+    images = {"data.dataset": "digits", "data.num_majority": 3, "data.ratio": 10.0}
+    run = build_config(None, images | {"model.kind": "deq", "seed": 2})
+    assert run.data == DataConfig(imbalance="step", num_majority=3, ratio=10.0)
+    assert (run.model.kind, run.seed) == ("deq", 2)
     assert build_config(None, {}) == RunConfig()
 
 
@@ -57,7 +60,8 @@ def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second()
     hundred = override(quick, dataset="digit_pairs")
     assert (hundred.dataset, hundred.hundred_dataset) == ("", "digit_pairs")
     assert override(quick, dataset="digits") == quick
-    assert {c.data.dataset for c in experiment("table1", "quick", dataset="digit_pairs")} == {"digit_pairs"}
+    of_pairs = experiment("table1", "quick", dataset="digit_pairs")
+    assert {c.data.dataset for c in of_pairs} == {"digit_pairs"}
     with pytest.raises(ConfigError, match=r"fig3 needs a 10-class data set.*digit_pairs"):
         experiment("fig3", "quick", dataset="digit_pairs")
 
@@ -70,10 +74,14 @@ def test_every_profile_plans_every_experiment_without_any_data(name):
         if notebook.startswith("neural_collapse/"):
             assert "deq" in {c.model.kind for c in configs if c.kind == "classifier"}
         assert len({run_id(c) for c in configs}) == len(configs)
-        seeds = 1 if notebook == "walkthrough/07_imbalance" else get_profile(name).seeds  # that one looks at the first
+        seeds = get_profile(name).seeds
+        if notebook == "walkthrough/07_imbalance":
+            seeds = 1
         if seeds >= 3 and notebook in ("separation_bias/fig1", "separation_bias/fig2"):
             seeds = 8  # of f1 and f2, whose spread is wide
-        first = 20 if notebook == "neural_collapse/which_gradient" else 0  # whose runs no other experiment has
+        first = 0
+        if notebook == "neural_collapse/which_gradient":
+            first = 20  # no other experiment has these runs
         assert {c.seed for c in configs} == set(range(first, first + seeds))
     assert not paths.runs().exists()
 
@@ -92,7 +100,8 @@ def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
 @pytest.fixture
 def photographs(tmp_path):
     """An ImageFolder tree of small colour images in three classes."""
-    folder, rng = tmp_path / "secret-place" / "my photos", np.random.default_rng(0)
+    folder = tmp_path / "secret-place" / "my photos"
+    rng = np.random.default_rng(0)
     for split, count in (("train", 8), ("test", 3)):
         for k, name in enumerate(("ants", "bees", "cats")):
             target = folder / split / name
@@ -103,19 +112,21 @@ def photographs(tmp_path):
     return folder
 
 
-def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photographs, reference, tmp_path):
-    options = {"dataset": f"folder:{photographs}", "epochs": 2, "images_per_class": 8, "test_images_per_class": 3}
-    configs = experiment("fig2", "smoke", **options)
-    name = configs[0].data.dataset
-    assert name.startswith("folder:my-photos@") and (configs[0].data.num_majority, configs[0].data.ratio) == (1, 10.0)
+def test_the_place_of_a_folder_of_images_is_stored_nowhere(photographs, reference, tmp_path):
+    sizes = {"epochs": 2, "images_per_class": 8, "test_images_per_class": 3}
+    configs = experiment("fig2", "smoke", dataset=f"folder:{photographs}", **sizes)
+    images = configs[0].data
+    assert images.dataset.startswith("folder:my-photos@")
+    assert (images.num_majority, images.ratio) == (1, 10.0)
     frame = ensure_runs(configs)
     assert set(frame["dataset"]) == {"folder:my-photos"} and set(frame["K_A"]) == {1}
     run = load_run(configs[0])
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
     assert figures.stand_ins(configs) == {} and scale_of(configs) == "toy"
-    said = figures.describe_runs(configs)
-    assert "the image folder my-photos with K_A = 1 of 3 classes, R = 10 (n_A = 8, n_B = 1, in fact R = 8, " in said
+    caption = figures.describe_runs(configs)
+    assert "the image folder my-photos with K_A = 1 of 3 classes, R = 10 (n_A = 8, " in caption
+    assert "in fact R = 8" in caption
     runs.export_reference(configs, "photos")
 
     written = [p for root in (paths.runs(), reference) for p in root.rglob("*") if p.is_file()]
@@ -126,7 +137,8 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
             assert place.encode() not in content, path
             assert place == str(tmp_path) or place not in path.name
 
-    moved = photographs.rename(tmp_path / "my photos")  # the same images elsewhere are the same runs
-    again = experiment("fig2", "smoke", **options | {"dataset": f"folder:{moved}"})
+    # The same images elsewhere are the same runs.
+    moved = photographs.rename(tmp_path / "my photos")
+    again = experiment("fig2", "smoke", dataset=f"folder:{moved}", **sizes)
     assert [run_id(c) for c in again] == [run_id(c) for c in configs]
     ensure_runs(again, train="never")

@@ -398,7 +398,7 @@ def class_mask(classes: Classes, num_classes: int) -> Tensor:
     if classes.dtype == torch.bool and classes.shape == (num_classes,):
         return classes
     ids = classes.flatten().tolist()
-    in_range = all(0 <= k < num_classes for k in ids)
+    in_range = all(k in range(num_classes) for k in ids)
     if classes.dtype == torch.bool or len(set(ids)) < len(ids) or not in_range:
         raise ValueError(
             f"give a ({num_classes},) mask or different class ids in 0 … {num_classes - 1}, "
