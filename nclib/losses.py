@@ -41,14 +41,16 @@ def adjusted_logits(logits: Tensor, counts: Tensor) -> Tensor:
     >>> adjusted_logits(torch.zeros(1, 3), torch.tensor([100, 20, 1])).argmax(1)
     tensor([2])
     """
-    at_least_single = torch.promote_types(logits.dtype, torch.float32)  # half ends at 65,504
-    counts = counts.to(logits.device, at_least_single)
+    # In float32 or more: half precision ends at 65,504 images.
+    counts = counts.to(logits.device, torch.promote_types(logits.dtype, torch.float32))
     prior = counts / counts.sum()
-    return logits - prior.log().to(torch.result_type(logits, 1.0))
+    return logits - prior.log()
 
 
 def class_balanced_weights(counts: Tensor) -> Tensor:
-    """Weights of the classes (K,), proportional to 1 / (1 − β^{n_k}), with mean 1 over the classes.
+    """Weights of the classes (K,), with mean 1 over the classes.
+
+        weight_k ∝ 1 / (1 − β^{n_k}),   β = 0.9999
 
     Source: Cui et al. (2019), eq. 10 and its normalisation to sum K.
     """
@@ -57,7 +59,9 @@ def class_balanced_weights(counts: Tensor) -> Tensor:
 
 
 def ldam_margins(counts: Tensor) -> Tensor:
-    """Margins between cosines (K,), proportional to n_k^{−1/4}; the largest is 0.5.
+    """Margins between cosines (K,), the largest 0.5.
+
+        margin_k ∝ n_k^{−1/4}
 
     Source: Cao et al. (2019), eq. 13.
     """
