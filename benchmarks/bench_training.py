@@ -1,8 +1,9 @@
-"""One training step of the equilibrium network, predicted from its evaluations and measured, beside the explicit one;
-the gradient rules against one another; and what three options would save: two precisions, weights laid out once, a
-start at the last epoch's equilibrium.
+"""One training step of the DEQ, predicted from its evaluations and measured, and gradient rules.
 
-python benchmarks/bench_training.py [--quick]
+The step stands beside that of the explicit network; the rules are compared in time, memory and
+error.
+
+    python benchmarks/bench_training.py [--quick]
 """
 
 import copy
@@ -10,29 +11,30 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 
 import pandas as pd
 import torch
 from bench_solver import cell_and_input
-from common import Figure, finish, ratio, rounds, threads
-from sklearn.datasets import load_digits
-from torch import nn
+from common import Figure, finish, ratio, rounds, set_threads
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib import training
-from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.config import GradientConfig, ModelConfig, SolverConfig
 from nclib.course import saved_bytes
 from nclib.deq import DEQ, Gradient, Implicit, Neumann, Phantom, Unrolled
 from nclib.models import Classifier, build_model
-from nclib.solvers import Broyden, Solution, Solver, fixed_point
+from nclib.solvers import Broyden, Solver
 
-GRADIENTS = {"implicit": {"method": "implicit"}, "phantom": {"method": "phantom"}}
-SOLVERS = {"Broyden": {"method": "broyden"}, "Anderson": {"method": "anderson"}}
+RULES: dict[str, Gradient] = {
+    "implicit": Implicit(),
+    "phantom, 1 step": Phantom(),
+    "Neumann, 5 terms": Neumann(5),
+    "unrolled, 20 steps": Unrolled(20),
+}
 
 
-def stepper(model: Classifier, images: torch.Tensor, labels: torch.Tensor):
-    """One step of training, at learning rate zero: the same work at the same weights in every round."""
+def stepper(model: Classifier, images: Tensor, labels: Tensor) -> Callable[[], None]:
+    """One step of training, at learning rate zero: the same work at the same weights each time."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     if hasattr(model.block, "on_failure"):
         model.block.on_failure = "ignore"
@@ -46,165 +48,128 @@ def stepper(model: Classifier, images: torch.Tensor, labels: torch.Tensor):
 
 
 def training_step(case: str, batch: int, width: int, size: int, repeats: int) -> list[Figure]:
-    """Measured step against (1 + evaluations × cell cost / network cost) × the explicit step.
+    """Measured step against the explicit step plus evaluations at their own measured cost.
 
-    The explicit arm is the same network with the same cell applied once. Evaluations are those beyond its one, a row on
-    average: calls of the cell in the forward solve, and products with its Jacobian in the backward one, each at its own
-    measured cost.
+    The explicit network is the same with the same cell applied once. Evaluations are those beyond
+    its one, a row on average: calls of the cell in the forward solve, and products with its
+    Jacobian in the backward one.
     """
-    draw = torch.Generator().manual_seed(0)
-    images = torch.randn(batch, 3, size, size, generator=draw)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(batch, 3, size, size, generator=generator)
     labels = torch.arange(batch) % 10
-    explicit = stepper(build_model(ModelConfig(kind="explicit_matched", width=width), 10, 3), images, labels)
+    explicit_model = build_model(ModelConfig(kind="explicit_matched", width=width), 10, 3)
+    explicit = stepper(explicit_model, images, labels)
     figures = []
-    for solver, solver_options in SOLVERS.items():
-        for gradient, options in GRADIENTS.items():
+    for solver in ("Broyden", "Anderson"):
+        for gradient in ("implicit", "phantom"):
             config = ModelConfig(
-                kind="deq", width=width, solver=SolverConfig(**solver_options), gradient=GradientConfig(**options)
+                kind="deq",
+                width=width,
+                solver=SolverConfig(method=solver.lower()),
+                gradient=GradientConfig(method=gradient),
             )
             model = build_model(config, 10, 3)
-            with torch.no_grad():
-                x = model.encoder(images).contiguous()  # as `Classifier.transform` hands it to the cell
-            step, cell = stepper(model, images, labels), model.block.cell
-            z, solution = model.block(x)
-            forward_rows = float(solution.steps.double().mean())
-            z.square().sum().backward()
-            record = model.block.last_backward
-            backward_rows = float(record.steps.double().mean()) if record is not None else 0.0
-            at = z.detach().requires_grad_()
-            fz = copy.deepcopy(cell)(at, x)  # a copy: the optimiser's step would spoil a graph on its weights
-
-            def evaluate(cell=cell, at=at, x=x) -> None:
-                with torch.no_grad():
-                    cell(at, x)
-
-            def product(fz=fz, at=at) -> None:
-                torch.autograd.grad(fz, at, fz.detach(), retain_graph=True)
-
-            times = rounds([explicit, step, evaluate, product], repeats)
-            predicted = [a + forward_rows * f + backward_rows * b for a, _, f, b in zip(*times, strict=True)]
-            whole, base, expected = (1e3 * statistics.median(t) for t in (times[1], times[0], predicted))
+            step = stepper(model, images, labels)
+            evaluate, product, forward_rows, backward_rows = _parts_of_a_step(model, images)
+            explicit_times, step_times, evaluate_times, product_times = rounds(
+                [explicit, step, evaluate, product], repeats
+            )
+            predicted = []
+            for base, one, other in zip(explicit_times, evaluate_times, product_times, strict=True):
+                predicted.append(base + forward_rows * one + backward_rows * other)
             note = (
-                f"explicit {base:.0f} ms, predicted {expected:.0f} ms, measured {whole:.0f} ms; "
+                f"explicit {1e3 * statistics.median(explicit_times):.0f} ms, "
+                f"predicted {1e3 * statistics.median(predicted):.0f} ms, "
+                f"measured {1e3 * statistics.median(step_times):.0f} ms; "
                 f"{forward_rows:.1f} evaluations and {backward_rows:.1f} products a row"
             )
-            figures.append(
-                Figure(
-                    "training",
-                    f"DEQ step measured / predicted, {solver}, {gradient}",
-                    case,
-                    *ratio(times[1], predicted),
-                    1.1,
-                    note,
-                )
-            )
             print(f"  {solver}, {gradient}, {case}: {note}")
+            what = f"DEQ step measured / predicted, {solver}, {gradient}"
+            values = ratio(step_times, predicted)
+            figures.append(Figure("training", what, case, *values, 1.1, note))
     return figures
+
+
+def _parts_of_a_step(
+    model: Classifier, images: Tensor
+) -> tuple[Callable[[], object], Callable[[], object], float, float]:
+    """One evaluation and one product with the Jacobian, and how many of each a step takes."""
+    with torch.no_grad():
+        x = model.encoder(images).contiguous()  # as `Classifier.transform` hands it to the cell
+    cell = model.block.cell
+    z, solution = model.block(x)
+    forward_rows = float(solution.steps.double().mean())
+    z.square().sum().backward()
+    record = model.block.last_backward
+    backward_rows = 0.0 if record is None else float(record.steps.double().mean())
+    at = z.detach().requires_grad_()
+    # a copy of the cell: the optimiser's step would spoil a graph on its weights
+    fz = copy.deepcopy(cell)(at, x)
+
+    def evaluate() -> Tensor:
+        with torch.no_grad():
+            return cell(at, x)
+
+    def product() -> object:
+        return torch.autograd.grad(fz, at, fz.detach(), retain_graph=True)
+
+    return evaluate, product, forward_rows, backward_rows
+
+
+def gradients(cell: nn.Module, x: Tensor, solver: Solver, rule: Gradient) -> Tensor:
+    """The gradient of a mean square of the equilibrium, of all weights and x in a row."""
+    layer = DEQ(cell, solver, on_failure="ignore")
+    z, _ = layer(x, gradient=rule)
+    parts = torch.autograd.grad(z.square().mean(), [*cell.parameters(), x])
+    return torch.cat([part.flatten() for part in parts])
 
 
 def gradient_rules(case: str, batch: int, channels: int, repeats: int) -> list[Figure]:
-    """A forward and backward pass of an equilibrium layer by each rule, against the implicit one: time, and the bytes
-    that autograd keeps. The note says how far the gradient is from the exact one, in float64."""
-    rules = {
-        "implicit": Implicit(),
-        "phantom, 1 step": Phantom(),
-        "Neumann, 5 terms": Neumann(5),
-        "unrolled, 20 steps": Unrolled(20),
-    }
+    """A forward and backward pass of an equilibrium layer by each rule, against the implicit one.
+
+    Time, and the bytes that autograd keeps. The note says how far the gradient is from the exact
+    one, in float64.
+    """
     cell, x = cell_and_input(batch, channels, gain=0.5)
     cell.requires_grad_(True)
     x.requires_grad_(True)
+    exact_cell = copy.deepcopy(cell).double()
+    exact_x = x.detach().double().requires_grad_()
+    exact = gradients(exact_cell, exact_x, Broyden(1e-9, 300), Implicit())
 
-    def gradients(cell: nn.Module, x: torch.Tensor, solver: Solver, rule: Gradient) -> torch.Tensor:
-        layer = DEQ(cell, solver, on_failure="ignore")
-        found = torch.autograd.grad(layer(x, gradient=rule)[0].square().mean(), [*cell.parameters(), x])
-        return torch.cat([grad.flatten() for grad in found])
-
-    tight, wide = Broyden(1e-9, 300), x.detach().double().requires_grad_()
-    exact = gradients(copy.deepcopy(cell).double(), wide, tight, Implicit())
-    works = [lambda rule=rule: gradients(cell, x, Broyden(1e-3, 100), rule) for rule in rules.values()]
-    off = [float((work().double() - exact).norm() / exact.norm()) for work in works]
+    works = []
+    for rule in RULES.values():
+        works.append(lambda rule=rule: gradients(cell, x, Broyden(1e-3, 100), rule))
+    times = rounds(works, repeats)
     kept = [saved_bytes(work, apart_from=cell.parameters()) for work in works]
-    times, figures = rounds(works, repeats), []
-    for name, seconds, error, size in zip(rules, times, off, kept, strict=True):
-        note = f"{1e3 * statistics.median(seconds):.0f} ms, {size / 2**20:.1f} MiB; gradient off by {error:.0e}"
-        if name != "implicit":
-            figures.append(Figure("gradients", f"time, {name} / implicit", case, *ratio(seconds, times[0]), None, note))
-            figures.append(Figure("gradients", f"memory, {name} / implicit", case, *[size / kept[0]] * 3, None, note))
+    figures = []
+    for name, work, seconds, size in zip(RULES, works, times, kept, strict=True):
+        error = float((work().double() - exact).norm() / exact.norm())
+        milliseconds = 1e3 * statistics.median(seconds)
+        note = f"{milliseconds:.0f} ms, {size / 2**20:.1f} MiB; gradient off by {error:.0e}"
         print(f"  {name}, {case}: {note}")
-    return figures
-
-
-def _convolve(weight: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """3×3 with padding 1, by the operator that torch's own compiler uses for weights laid out beforehand."""
-    return torch.ops.mkldnn._convolution_pointwise(z, weight, None, [1, 1], [1, 1], [1, 1], 1, "none", [], "")
-
-
-def faster_solves(batch: int, width: int, epochs: int, repeats: int) -> list[Figure]:
-    """Two ways to make the evaluations of a solve cheaper, against the solve as it is: bfloat16 until half of the rows
-    are within its rounding, then float32; and weights laid out for the convolution once instead of in each evaluation.
-    Both end at a float32 residual. The cell is trained on the digits, and sees them enlarged to 32×32."""
-    data = DataConfig(imbalance="step", num_majority=3, ratio=10.0)
-    train = TrainConfig(epochs=epochs, batch_size=64, lr=0.05, log_every=epochs)
-    config = RunConfig(data=data, model=ModelConfig(kind="deq", width=width), train=train, seed=0)
-    model = build_model(config.model, 10, 1)
-    model.load_state_dict(training.train(config, device="cpu").weights)
-    images = torch.from_numpy(load_digits().images[:batch, None]).float() / 8 - 1
-    with torch.no_grad():
-        x = model.eval().encoder(F.interpolate(images, scale_factor=4)).contiguous()
-    layer, figures = model.block, []
-    cell = layer.cell
-
-    def solve(f) -> Callable[[], Solution]:
-        return lambda: fixed_point(f, layer.solver, x, (x,))
-
-    def two_precisions() -> Solution:
-        rough = True
-
-        def f(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-            nonlocal rough
-            if not rough:
-                return cell(z, x)
-            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
-                value = cell(z, x).float()
-            off, length = (torch.linalg.vector_norm(t.flatten(1), dim=1) for t in (value - z, value))
-            rough = bool((off / length).median() > 5e-3)
-            return value
-
-        return solve(f)()
-
-    laid_out = copy.deepcopy(cell)
-    for conv in (laid_out.conv1, laid_out.conv2):
-        weight = torch._C._nn.mkldnn_reorder_conv2d_weight(
-            conv.weight.detach().to_mkldnn(), [1, 1], [1, 1], [1, 1], 1, list(x.shape)
-        )
-        conv.forward = partial(_convolve, weight)
-    ways = {"bfloat16 until 5e-3, then float32": two_precisions, "weights laid out once": solve(laid_out)}
-    for name, way in ways.items():
-        with torch.no_grad():
-            ours, theirs = rounds([way, solve(cell)], repeats)
-            note = f"{way().steps.double().mean():.1f} and {solve(cell)().steps.double().mean():.1f} evaluations a row"
-        what, case = f"solve, {name} / as it is", f"B={batch} width {width}, 4×4"
-        figures.append(Figure("options", what, case, *ratio(ours, theirs), None, note))
+        if name == "implicit":
+            continue
+        what = f"time, {name} / implicit"
+        figures.append(Figure("gradients", what, case, *ratio(seconds, times[0]), None, note))
+        value = size / kept[0]
+        what = f"memory, {name} / implicit"
+        figures.append(Figure("gradients", what, case, value, value, value, None, note))
     return figures
 
 
 def main(quick: bool = False) -> pd.DataFrame:
-    """All of the above; quick: a tiny network and two rounds, nothing written."""
+    """Both of the above; quick: a tiny network and two rounds, nothing written."""
     started = time.perf_counter()
-    threads()
+    set_threads()
     if quick:
         figures = training_step("B=8 width 2, 8×8", 8, 2, 8, 2)
-        figures += gradient_rules("B=4 C=16", 4, 16, 2) + faster_solves(8, 2, 1, 2)
+        figures += gradient_rules("B=4 C=16", 4, 16, 2)
     else:
         figures = training_step("B=64 width 16, 32×32", 64, 16, 32, 7)
         figures += training_step("B=16 width 64, 32×32", 16, 64, 32, 7)
         figures += gradient_rules("B=64 C=128", 64, 128, 7)
-        figures += faster_solves(128, 16, 10, 21) + faster_solves(32, 64, 10, 11)
-    device = (
-        "none used: every figure here is of the CPU" if not torch.cuda.is_available() else torch.cuda.get_device_name()
-    )
-    return finish("training", figures, quick, {"gpu": device}, started)
+    return finish("training", figures, quick, {}, started)
 
 
 if __name__ == "__main__":

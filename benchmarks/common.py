@@ -1,12 +1,10 @@
-"""What the measurements share: ratios taken in one run, peers that may be missing, and files."""
+"""What the measurements share: ratios taken in one run, and files."""
 
-import importlib
 import importlib.metadata
 import json
 import os
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,11 +15,18 @@ from nclib import paths, provenance
 
 REPEATS = 7
 PEERS = ("torchdeq", "jaxopt", "optimistix")
-HOW_TO_INSTALL = "pip install -e '.[peers]'"
 
 
 class Figure(NamedTuple):
-    """One measured ratio: its median, smallest and largest value, and what it should be at most (None: no target)."""
+    """One measured ratio.
+
+    Parameters
+    ----------
+    part, what, case : of the table, what is compared, and at which size
+    ratio, low, high : median, smallest and largest of the rounds
+    target : what it should be at most; None without a target
+    note : what else is to be said
+    """
 
     part: str
     what: str
@@ -37,38 +42,26 @@ class Figure(NamedTuple):
         return None if self.target is None else self.ratio <= self.target
 
 
-def peer(name: str) -> Any | None:
-    """A peer's module; where it is not installed, None and a line that says how to install it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(name)
-    except ImportError:
-        print(f"  left out: {name} is not installed; type: {HOW_TO_INSTALL}")
-        return None
-
-
-def want_peers() -> None:
-    """Stop where a peer is missing: without it the tracked table would be replaced by one that lacks it."""
-    missing = [name for name in PEERS if peer(name) is None]
-    if missing:
-        lacking = ", ".join(missing)
-        raise SystemExit(f"the tracked table would lack {lacking}: install them, or give --quick, which writes nothing")
-
-
 def seconds(work: Callable[[], object]) -> float:
+    """How long a work takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def rounds(works: Sequence[Callable[[], object]], repeats: int = REPEATS) -> list[list[float]]:
-    """Seconds of each work in each round. A round runs all of them in turn, so that a slow minute of the machine
-    falls on all; one round before the first warms caches up and is thrown away."""
+    """Seconds of each work in each round.
+
+    A round runs all of them in turn, so that a slow minute of the machine falls on all. One round
+    before the first warms caches up and is thrown away.
+    """
     for work in works:
         work()
-    taken = [[seconds(work) for work in works] for _ in range(repeats)]
-    return [list(column) for column in zip(*taken, strict=True)]
+    taken = [[] for _ in works]
+    for _ in range(repeats):
+        for work, times in zip(works, taken, strict=True):
+            times.append(seconds(work))
+    return taken
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
@@ -77,45 +70,66 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float,
     return statistics.median(each), min(each), max(each)
 
 
-def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, Any], started: float) -> pd.DataFrame:
-    """Print the figures; unless quick, write them to results/reference/bench/."""
-    frame = pd.DataFrame([figure._asdict() | {"met": figure.met} for figure in figures])
+def finish(
+    name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, Any], started: float
+) -> pd.DataFrame:
+    """Print the figures; unless quick, write them to results/reference/bench/.
+
+    Parameters
+    ----------
+    name : of the files
+    figures : the ratios
+    quick : write nothing
+    facts : what else goes into the record
+    started : `time.perf_counter()` at the beginning
+    """
+    rows = []
     for figure in figures:
-        goal = "" if figure.target is None else f"  ≤ {figure.target:g} {'met' if figure.met else 'MISSED'}"
-        print(f"  {figure.what}, {figure.case}: {figure.ratio:.3g} [{figure.low:.3g}, {figure.high:.3g}]{goal}")
+        rows.append(figure._asdict() | {"met": figure.met})
+        line = f"  {figure.what}, {figure.case}: "
+        line += f"{figure.ratio:.3g} [{figure.low:.3g}, {figure.high:.3g}]"
+        if figure.target is not None:
+            line += f"  ≤ {figure.target:g} {'met' if figure.met else 'MISSED'}"
+        print(line)
+    frame = pd.DataFrame(rows)
     if quick:
         return frame
+    # before anything is written, which would make the tree a changed one
+    record = provenance.capture()
+    record["load_average"] = [round(load, 2) for load in os.getloadavg()]
+    record["repeats"] = REPEATS
+    record["seconds"] = round(time.perf_counter() - started, 1)
+    record["peers"] = {peer: version_of(peer) for peer in ("scipy", *PEERS)}
+    record |= facts
     folder = paths.reference() / "bench"
     folder.mkdir(parents=True, exist_ok=True)
-    record = provenance.capture() | {  # before anything is written, which would make the tree a changed one
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-        "repeats": REPEATS,
-        "seconds": round(time.perf_counter() - started, 1),
-        "peers": {peer_name: _version(peer_name) for peer_name in ("scipy", *PEERS)},
-        **facts,
-    }
-    frame.assign(**circumstances(record)).to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    table = frame.assign(**circumstances(record))
+    table.to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
+    text = json.dumps(record, indent=1) + "\n"
+    (folder / f"{name}.json").write_text(text, encoding="utf-8")
     return frame
 
 
 def circumstances(record: dict[str, Any]) -> dict[str, Any]:
-    """What stands beside each row of a table: threads, machine, and the versions of what was compared."""
-    versions = {"torch": record["versions"]["torch"], "numpy": record["versions"]["numpy"], **record["peers"]}
+    """What stands beside each row of a table: threads, machine, and versions."""
+    versions = {"torch": record["versions"]["torch"], "numpy": record["versions"]["numpy"]}
+    versions |= record["peers"]
+    texts = [f"{package} {version}" for package, version in versions.items() if version]
     return {
         "threads": record["threads"],
         "machine": f"{record['cpu']}, {record['cores']} cores",
-        "versions": ", ".join(f"{package} {version}" for package, version in versions.items() if version),
+        "versions": ", ".join(texts),
     }
 
 
-def _version(name: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version; None where it is not installed."""
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def threads() -> None:
+def set_threads() -> None:
     """As many threads as OMP_NUM_THREADS says; where it is silent, one, as in `make`."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
