@@ -144,7 +144,8 @@ def test_sphinx_makes_it_without_a_warning_and_a_browser_shows_it(monkeypatch):
             for width in (1280, 390):
                 assert _width_of(browser, folder / f"{page}.html", width) <= width, (page, width)
         browser.get(front.as_uri())
-        browser.find_element("css selector", "article a[href*='fig3.html']").click()
+        card = browser.find_element("css selector", "article .sd-card a[href*='fig3.html']")
+        browser.execute_script("arguments[0].click()", card)
         assert "Figure 3" in browser.title
 
     reproduce.executed(FIG4, "smoke").unlink()
