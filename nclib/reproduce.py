@@ -167,9 +167,9 @@ def parameters(name: str) -> dict[str, Any]:
 
     types = {"int": int, "float": float, "str": str, "bool": bool}
     defaults = {}
-    for parameter, told in papermill.inspect_notebook(source(name)).items():
-        kind = types[told["inferred_type_name"]]
-        defaults[parameter] = kind(ast.literal_eval(told["default"]))
+    for parameter, declared in papermill.inspect_notebook(source(name)).items():
+        kind = types[declared["inferred_type_name"]]
+        defaults[parameter] = kind(ast.literal_eval(declared["default"]))
     return defaults
 
 

@@ -231,7 +231,7 @@ def _gallery(pages: Sequence[Page]) -> str:
         cards.append(":link-type: doc")
         cards.append(f"\n{page.label}\n:::")
     if cards:
-        cards = ["::::{grid} 3 4 6 9", ":gutter: 1", *cards, "::::"]
+        cards = ["::::{grid} 2 3 4 6", ":gutter: 1", *cards, "::::"]
     return "\n".join([*cards, "", " · ".join(links)])
 
 
