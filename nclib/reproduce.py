@@ -345,10 +345,14 @@ def execute(name: str, values: Mapping[str, Any], profile: str, made_from: str) 
     target = executed(name, profile)
     failed = target.with_suffix(".failed.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)
-    quiet = ["--log-level=CRITICAL"]  # the kernel's own remarks would go to the terminal
     try:
         papermill.execute_notebook(
-            source(name), failed, dict(values), progress_bar=False, extra_arguments=quiet
+            source(name),
+            failed,
+            dict(values),
+            progress_bar=False,
+            request_save_on_cell_execute=False,  # a notebook that is interrupted leaves no file
+            extra_arguments=["--log-level=CRITICAL"],  # or the kernel's remarks fill the terminal
         )
     except papermill.PapermillExecutionError as error:
         return Row(name, "failed", f"cell {error.exec_count}: {error.ename}: {error.evalue}")
