@@ -6,15 +6,17 @@ from nclib.papers.certify import certify, ids
 
 
 def uncertified(table):
-    """The rows that say "false" without one; ids stand in the column certificate, or in the remark's command."""
-    rows = table[table.get("verdict", table.iloc[:, 0]).astype(str).str.startswith("false")]
+    """The rows that say "false" without one; ids stand in the column certificate, or in the
+    remark's command."""
+    verdicts = table.get("verdict", table.iloc[:, 0]).astype(str)
+    rows = table[verdicts.str.startswith("false")]
     return [row for row in rows.to_dict("records") if not _shown(row)]
 
 
 def _shown(row):
-    found = re.search(r"nclib certify (\w+)", str(row.get("remark", "")))
-    name = str(row.get("certificate", found[1] if found else ""))
+    command = re.search(r"nclib certify (\w+)", str(row.get("remark", "")))
+    name = row.get("certificate", command[1] if command else "")
     if name not in ids():
         return False
-    (record,) = certify([name])
-    return record.ok and (record.verdict, record.reading) == ("false", "as printed")
+    (result,) = certify([name])
+    return result.ok and (result.verdict, result.reading) == ("false", "as printed")

@@ -12,7 +12,8 @@ CASES = [(exact.exp, "exp"), (exact.log, "ln"), (exact.sqrt, "sqrt")]
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "below"), [((0, 1), (2, 3), True), ((0, 2), (1, 3), False), ((1, 1), (1, 1), False)]
+    ("left", "right", "below"),
+    [((0, 1), (2, 3), True), ((0, 2), (1, 3), False), ((1, 1), (1, 1), False)],
 )
 def test_an_interval_is_below_another_only_if_all_of_it_is(left, right, below):
     left, right = exact.Interval(*left), exact.Interval(*right)

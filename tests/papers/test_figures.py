@@ -13,8 +13,14 @@ from nclib.reproduce import Row, Summary
 def drawn(project, monkeypatch):
     """Drawings that take no time; how each ends, in the list returned."""
     asked, status = [], ["executed", "executed"]
-    tracked = [paths.reference() / name for name in ("figures/fig3-quick.png", "tables/scorecard-quick.csv")]
-    tracked += [paths.reference() / name for name in ("figures/fig3-full.png", "tables/collapse_pooled-full.json")]
+    tracked = [
+        paths.reference() / name
+        for name in ("figures/fig3-quick.png", "tables/scorecard-quick.csv")
+    ]
+    tracked += [
+        paths.reference() / name
+        for name in ("figures/fig3-full.png", "tables/collapse_pooled-full.json")
+    ]
     for file in tracked:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -23,16 +29,22 @@ def drawn(project, monkeypatch):
         asked.append((profile, train))
         folder = paths.results(profile) / ("with/large" if texts else "")
         for file in [file for file in tracked if profile in file.name]:
-            made = folder / file.parent.name / "neural_collapse" / file.name.replace(f"-{profile}", "")
+            made = (
+                folder / file.parent.name / "neural_collapse" / file.name.replace(f"-{profile}", "")
+            )
             made.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (4, 4), "red").save(made) if made.suffix == ".png" else made.write_text(profile)
+            Image.new("RGB", (4, 4), "red").save(
+                made
+            ) if made.suffix == ".png" else made.write_text(profile)
         return Summary([Row("a/b", status[len(asked) - 1])], "")
 
     monkeypatch.setattr(figures, "reproduce", reproduce)
     write_notebook("neural_collapse/fig3", text="![a picture](images/fig3.png)")
     monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig3"])
     monkeypatch.setattr(
-        figures.front_figures, "save", lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png")
+        figures.front_figures,
+        "save",
+        lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png"),
     )
     monkeypatch.setattr(figures.docs_tables, "write", lambda: asked.append("tables"))
     return asked, status, tracked
@@ -43,7 +55,10 @@ def test_pictures_and_tables_are_copied_without_training_and_the_page_of_tables_
     assert drawn[0] == [("quick", "never"), ("full", "finished"), "tables"]
     assert all(file.stat().st_size for file in drawn[2])
     assert (paths.reference() / "figures/hero.png").stat().st_size
-    for picture in (paths.reference() / "figures/fig3-full.png", paths.notebooks() / "neural_collapse/images/fig3.png"):
+    for picture in (
+        paths.reference() / "figures/fig3-full.png",
+        paths.notebooks() / "neural_collapse/images/fig3.png",
+    ):
         with Image.open(picture) as image:
             assert image.mode == "P"
 

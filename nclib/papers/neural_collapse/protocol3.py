@@ -39,8 +39,11 @@ DIVERGED = 0.5
 # --- the runs -------------------------------------------------------------------------------------
 
 
-def block_runs(seed: int, images: str, models: Sequence[str] = ("explicit_matched",)) -> list[RunConfig]:
-    """E1: the DEQ's block applied once, three settings at R = 100, as protocol 2 trained the others."""
+def block_runs(
+    seed: int, images: str, models: Sequence[str] = ("explicit_matched",)
+) -> list[RunConfig]:
+    """E1: the DEQ's block applied once, three settings at R = 100, as protocol 2 trained the
+    others."""
     profile = override(get_profile("full"), dataset=images)
     networks = [model_config(profile, kind) for kind in models]
     runs = []
@@ -58,7 +61,8 @@ def hundred_runs(seed: int, images: str, ratio: float | None, lr: float = 0.1) -
 
 
 def longer_runs(seed: int, images: str) -> list[RunConfig]:
-    """E3: ResNet-18, the DEQ's block applied once, and the DEQ; K_A = 5, R = 100, 120 epochs; float32."""
+    """E3: ResNet-18, the DEQ's block applied once, and the DEQ; K_A = 5, R = 100, 120 epochs;
+    float32."""
     profile = override(get_profile("full"), dataset=images, precision="float32", epochs=120)
     kinds = ("explicit", "explicit_matched", "deq")
     networks = [model_config(profile, kind) for kind in kinds]
@@ -66,7 +70,8 @@ def longer_runs(seed: int, images: str) -> list[RunConfig]:
 
 
 def bridge_runs(images: str) -> list[RunConfig]:
-    """The DEQs of K_A = 3 and seeds 10 to 12 of protocol 2, to be trained again on another processor."""
+    """The DEQs of K_A = 3 and seeds 10 to 12 of protocol 2, to be trained again on another
+    processor."""
     return [block_runs(seed, images, ["deq"])[0] for seed in (10, 11, 12)]
 
 
@@ -112,12 +117,18 @@ EXPERIMENTS = {
         lambda seed, images, lr: block_runs(seed, images, ALL_THREE),
     ),
     "E1-bridge": Experiment(
-        "protocol-3-bridge", (10, 11, 12), lambda seed, images, lr: [block_runs(seed, images, ["deq"])[0]]
+        "protocol-3-bridge",
+        (10, 11, 12),
+        lambda seed, images, lr: [block_runs(seed, images, ["deq"])[0]],
     ),
-    "E2-pilot": Experiment("protocol-3-pilot", (90,), lambda seed, images, lr: hundred_runs(seed, images, 100.0, lr)),
+    "E2-pilot": Experiment(
+        "protocol-3-pilot", (90,), lambda seed, images, lr: hundred_runs(seed, images, 100.0, lr)
+    ),
     "E2": Experiment("protocol-3-cifar100", (30, 31, 32), _imbalanced_hundred, _imbalanced_hundred),
     "E2-balanced": Experiment(
-        "protocol-3-cifar100", (30, 31, 32), lambda seed, images, lr: hundred_runs(seed, images, None, lr)
+        "protocol-3-cifar100",
+        (30, 31, 32),
+        lambda seed, images, lr: hundred_runs(seed, images, None, lr),
     ),
     "E3": Experiment(
         "protocol-3-longer",
@@ -151,7 +162,8 @@ def go_on(name: str, images: str, lr: float = 0.1) -> None:
 
 
 def _waiting(experiment: Experiment, images: str, lr: float) -> list[RunConfig]:
-    """The runs that are neither exported nor diverged, of the wanted seeds; of no seed that a diverged run ended."""
+    """The runs that are neither exported nor diverged, of the wanted seeds; of no seed that a
+    diverged run ended."""
     store = sealed()
     there, bad = set(store.ids()), diverged_runs(experiment.collection)
     waiting: list[RunConfig] = []
@@ -247,7 +259,9 @@ class Found:
     pairs: pd.DataFrame | None = None
 
 
-def complete_seeds(frame: pd.DataFrame, cells: Sequence[tuple[float, float, str]]) -> tuple[int, ...]:
+def complete_seeds(
+    frame: pd.DataFrame, cells: Sequence[tuple[float, float, str]]
+) -> tuple[int, ...]:
     """The seeds that have a run of every cell (K_A, R, model), none of it diverged."""
     runs = frame.drop_duplicates("run_id")
     keys = zip(runs["K_A"].fillna(0), runs["R"].fillna(0), runs["model"], strict=True)
@@ -270,7 +284,9 @@ def check_precision(records: Mapping[str, Any]) -> None:
     """
     found = {record["config"]["train"]["precision"] for record in records.values()}
     if len(found) > 1:
-        raise ValueError(f"runs in {' and in '.join(sorted(found))} cannot be compared; leave out one kind")
+        raise ValueError(
+            f"runs in {' and in '.join(sorted(found))} cannot be compared; leave out one kind"
+        )
 
 
 def _entering(
@@ -279,8 +295,8 @@ def _entering(
     seeds = complete_seeds(frame, cells)[:planned]
     if len(seeds) < planned and not reason.strip():
         raise TooEarly(
-            f"{len(seeds)} of {planned} seeds are complete; before that the analysis needs the line on "
-            "docs/protocol-3.md that says why no more can be run"
+            f"{len(seeds)} of {planned} seeds are complete; before that the analysis needs the "
+            "line on docs/protocol-3.md that says why no more can be run"
         )
     if not seeds:
         raise TooEarly("no seed is complete")
@@ -296,13 +312,31 @@ def _word(found: Sequence[Interval]) -> str:
 
 def _row(what: str, found: Interval, word: str = "") -> dict[str, Any]:
     low, high = found.ends()
-    return {"what": what, "mean": found.mean, "low": low, "high": high, "seeds": found.n, "verdict": word}
+    return {
+        "what": what,
+        "mean": found.mean,
+        "low": low,
+        "high": high,
+        "seeds": found.n,
+        "verdict": word,
+    }
 
 
-def _estimate(frame: pd.DataFrame, metric: str, against: str, what: str, arm: str = "deq", split: str = "train"):
-    """An estimate of one metric: of the log ratio, for accuracies of the difference in percentage points."""
+def _estimate(
+    frame: pd.DataFrame,
+    metric: str,
+    against: str,
+    what: str,
+    arm: str = "deq",
+    split: str = "train",
+):
+    """An estimate of one metric: of the log ratio, for accuracies of the difference in
+    percentage points."""
     logs = not metric.startswith("accuracy")
-    return _row(f"{what}: {metric}", pairs(frame, metric, split, arm=arm, against=against, relative=logs).interval)
+    return _row(
+        f"{what}: {metric}",
+        pairs(frame, metric, split, arm=arm, against=against, relative=logs).interval,
+    )
 
 
 def _primary(frame: pd.DataFrame, against: str) -> tuple[list[Interval], list[dict[str, Any]]]:
@@ -333,14 +367,18 @@ def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str =
         what = "the block applied once against ResNet-18"
         estimates.append(_estimate(frame, metric, "explicit", what, arm="explicit_matched"))
     for metric in ("paper_eq13_uncentred", "paper_eq14_uncentred", TRACE_RATIO):
-        estimates.append(_estimate(frame, metric, "explicit_matched", "DEQ against the block applied once"))
+        estimates.append(
+            _estimate(frame, metric, "explicit_matched", "DEQ against the block applied once")
+        )
     what = "DEQ against the block applied once"
     estimates.append(_estimate(frame, "accuracy_balanced", "explicit_matched", what, split="test"))
     for metric in PRIMARY:
         block = pairs(frame, metric, relative=True, against="explicit_matched").interval.mean
         whole = pairs(frame, metric, relative=True).interval.mean
         share = Interval(block / whole, float("nan"), len(seeds))
-        estimates.append(_row(f"share of the difference from ResNet-18 that remains: {metric}", share))
+        estimates.append(
+            _row(f"share of the difference from ResNet-18 that remains: {metric}", share)
+        )
     paired = processor_pairs(frame, records)
     for kind, rows in paired[paired["one kind"]].groupby("deq kind"):
         for metric in PRIMARY:
@@ -350,8 +388,8 @@ def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str =
 
 
 def processor_pairs(frame: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
-    """A row for each pair of a DEQ and its block applied once: setting, seed, log ratios of both primary metrics, the
-    processors of both runs, and whether they are of one known kind."""
+    """A row for each pair of a DEQ and its block applied once: setting, seed, log ratios of both
+    primary metrics, the processors of both runs, and whether they are of one known kind."""
     merged = None
     for metric in PRIMARY:
         table = pairs(frame, metric, relative=True, against="explicit_matched").table
@@ -366,12 +404,19 @@ def processor_pairs(frame: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataF
             kinds[model] = " and ".join(sorted(processor_kinds(record["provenance"])))
         same = kinds["deq"] == kinds["explicit_matched"]
         known = "unknown" not in kinds["deq"] and " and " not in kinds["deq"]
-        rows.append({**row, **{f"{model} kind": kind for model, kind in kinds.items()}, "one kind": same and known})
+        rows.append(
+            {
+                **row,
+                **{f"{model} kind": kind for model, kind in kinds.items()},
+                "one kind": same and known,
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def bridge(again: pd.DataFrame, tracked: pd.DataFrame) -> pd.DataFrame:
-    """How far a run moves on another processor: log of the value there over the tracked one, at the last epoch.
+    """How far a run moves on another processor: log of the value there over the tracked one, at the
+    last epoch.
 
     Parameters
     ----------
@@ -393,7 +438,8 @@ def _last(history: pd.DataFrame, metric: str) -> float:
 
 
 def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
-    """E2: CIFAR-100, K_A = 50. Parameters as of `analyse_block`; the frame may hold balanced runs."""
+    """E2: CIFAR-100, K_A = 50. Parameters as of `analyse_block`; the frame may hold balanced
+    runs."""
     check_precision(records)
     both = ("explicit", "deq")
     cells = [(50.0, ratio, model) for ratio in (100.0, 10.0) for model in both]
@@ -402,7 +448,9 @@ def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str
     primary, tests = _primary(highest, "explicit")
     compared = pairs(imbalanced, "accuracy_balanced", "test", "last_epochs")
     word = compared.verdict("reduced", "higher", phase="described").word
-    tests.append(_row("accuracy_balanced, last ten epochs, R = 100 and R = 10", compared.interval, word))
+    tests.append(
+        _row("accuracy_balanced, last ten epochs, R = 100 and R = 10", compared.interval, word)
+    )
     estimates = []
     for metric in (TRACE_RATIO, "nc1_pinv"):
         estimates.append(_estimate(highest, metric, "explicit", "R = 100"))
@@ -413,7 +461,9 @@ def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str
     if balanced["model"].nunique() == 2:
         for metric in (*PRIMARY, TRACE_RATIO, "nc1_pinv"):
             estimates.append(_estimate(balanced, metric, "explicit", "balanced"))
-        estimates.append(_estimate(balanced, "accuracy_balanced", "explicit", "balanced", split="test"))
+        estimates.append(
+            _estimate(balanced, "accuracy_balanced", "explicit", "balanced", split="test")
+        )
     return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates))
 
 
@@ -435,12 +485,15 @@ def analyse_longer(frame: pd.DataFrame, records: Mapping[str, Any], reason: str 
 
 
 def rise_by_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each run: model, seed and rise, the log of centred NC3 at the last epoch over its least value."""
+    """A row for each run: model, seed and rise, the log of centred NC3 at the last epoch over its
+    least value."""
     rows = []
     here = frame[(frame["metric"] == NC3) & (frame["split"] == "train")]
     for (model, seed), run in here.groupby(["model", "seed"]):
         values = run.sort_values("epoch")["value"]
-        rows.append({"model": model, "seed": seed, "rise": float(np.log(values.iloc[-1] / values.min()))})
+        rows.append(
+            {"model": model, "seed": seed, "rise": float(np.log(values.iloc[-1] / values.min()))}
+        )
     return pd.DataFrame(rows)
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of the printed tables, against counts made by hand and against tables that are sound."""
+"""The arithmetic of the printed tables: counts made by hand, and tables that are sound."""
 
 import math
 
@@ -18,9 +18,24 @@ def test_spreads_of_really_simulated_epochs_are_possible():
     for trial in range(300):
         minority = rng.uniform(0, 100, 10)
         majority = rng.uniform(-1, 1) * minority + rng.uniform(0, 100, 10) * rng.uniform(0, 1)
-        parts = {"majority": majority, "minority": minority, "overall": 0.3 * majority + 0.7 * minority}
+        parts = {
+            "majority": majority,
+            "minority": minority,
+            "overall": 0.3 * majority + 0.7 * minority,
+        }
         for split, values in parts.items():
-            rows.append((2, "cifar10", 3, trial, "deq", split, round(values.mean(), 2), round(values.std(ddof=1), 2)))
+            rows.append(
+                (
+                    2,
+                    "cifar10",
+                    3,
+                    trial,
+                    "deq",
+                    split,
+                    round(values.mean(), 2),
+                    round(values.std(ddof=1), 2),
+                )
+            )
     frame = pd.DataFrame(rows, columns=PRINTED.columns)
     assert audit.audit_overall_std(frame)["possible"].all()
     assert (audit.audit_overall(frame)["fits"] != "neither").all()
@@ -41,7 +56,11 @@ def test_axes_against_tables():
     assert {key: accuracy_tables.published_ticks(*key, "accuracy")[1] for key in last} == last
     table = audit.audit_axes(PRINTED, last)
     outside = table[table["says"] == "outside"]
-    assert outside[["figure", "printed"]].to_numpy().tolist() == [["3b", 46.09], ["4", 32.14], ["4", 34.18]]
+    assert outside[["figure", "printed"]].to_numpy().tolist() == [
+        ["3b", 46.09],
+        ["4", 32.14],
+        ["4", 34.18],
+    ]
     assert len(table) == 8
     inside = audit.audit_axes(PRINTED, dict.fromkeys(last, 100))
     assert (inside["says"] == "inside").all()

@@ -13,19 +13,27 @@ from nclib.papers.neural_collapse import front_figures
 
 def marks(panel, style, size):
     """Heights of a network's marks of one size, in the order of the axis."""
-    lines = [line for line in panel.lines if line.get_color() == style.colour and line.get_markersize() == size]
+    lines = [
+        line
+        for line in panel.lines
+        if line.get_color() == style.colour and line.get_markersize() == size
+    ]
     return [line.get_ydata() for line in sorted(lines, key=lambda line: line.get_xdata()[0])]
 
 
 @functools.cache
 def history(collection):
-    return pd.read_csv(paths.reference() / collection / "history.csv.xz").query("split == 'train' and epoch == 40")
+    return pd.read_csv(paths.reference() / collection / "history.csv.xz").query(
+        "split == 'train' and epoch == 40"
+    )
 
 
 def stored(R, K_A, model, metric):
     rows = history("protocol-2" if R == 100 else "cifar10-full")
     setting = f"KA{K_A}-R{R}" if K_A else "balanced"
-    mine = rows["run_id"].str.startswith(f"cifar10-jpeg-{setting}-{model}-s") & (rows["metric"] == metric)
+    mine = rows["run_id"].str.startswith(f"cifar10-jpeg-{setting}-{model}-s") & (
+        rows["metric"] == metric
+    )
     return sorted(rows.loc[mine, "value"])
 
 
@@ -57,21 +65,43 @@ def test_better_or_later_plots_every_seed_of_every_panel():
 
 @pytest.fixture
 def two_runs(monkeypatch):
-    """ResNet-18 and DEQ with the same accuracies, one of which falls once, and DEQ values twice as high."""
-    rows = {"R": 100, "K_A": 3, "seed": 0, "epoch": [1, 5, 10, 15], "accuracy": [0.2, 0.7, 0.5, 0.9]}
-    low, high = pd.DataFrame({**rows, "network": "ResNet-18"}), pd.DataFrame({**rows, "network": "DEQ"})
+    """ResNet-18 and DEQ with the same accuracies, one of which falls once; DEQ values twice as
+    high."""
+    rows = {
+        "R": 100,
+        "K_A": 3,
+        "seed": 0,
+        "epoch": [1, 5, 10, 15],
+        "accuracy": [0.2, 0.7, 0.5, 0.9],
+    }
+    low, high = (
+        pd.DataFrame({**rows, "network": "ResNet-18"}),
+        pd.DataFrame({**rows, "network": "DEQ"}),
+    )
     frame = pd.concat([low.assign(NC2=[1.0, 0.5, 0.4, 0.8]), high.assign(NC2=[2.0, 1.0, 0.8, 0.8])])
     monkeypatch.setattr(front_figures, "training_curves", lambda: frame.assign(NC3=frame["NC2"]))
 
 
 def test_equal_accuracy_is_the_first_crossing_read_linearly(two_runs):
-    found = front_figures.at_equal_accuracy((0.6, 0.8, 0.95)).query("metric == 'NC2'")["log_ratio"].tolist()
-    assert found[0] == pytest.approx(np.log(2))  # 0.6 is reached before epoch 5, not again before epoch 15
-    assert found[1] == pytest.approx(np.log(0.8 / 0.7))  # three quarters of the way from epoch 10 to 15
+    found = (
+        front_figures.at_equal_accuracy((0.6, 0.8, 0.95))
+        .query("metric == 'NC2'")["log_ratio"]
+        .tolist()
+    )
+    assert found[0] == pytest.approx(
+        np.log(2)
+    )  # 0.6 is reached before epoch 5, not again before epoch 15
+    assert found[1] == pytest.approx(
+        np.log(0.8 / 0.7)
+    )  # three quarters of the way from epoch 10 to 15
     assert np.isnan(found[2])  # never reached
 
 
 def test_turning_back_is_the_end_over_the_minimum(two_runs):
     found = front_figures.turning_back().query("metric == 'NC3'").set_index("network")
-    assert found.loc["ResNet-18", ["minimum", "first", "end", "rise"]].tolist() == pytest.approx([0.4, 10, 0.8, 1])
-    assert found.loc["DEQ", ["minimum", "first", "end", "rise"]].tolist() == pytest.approx([0.8, 10, 0.8, 0])
+    assert found.loc["ResNet-18", ["minimum", "first", "end", "rise"]].tolist() == pytest.approx(
+        [0.4, 10, 0.8, 1]
+    )
+    assert found.loc["DEQ", ["minimum", "first", "end", "rise"]].tolist() == pytest.approx(
+        [0.8, 10, 0.8, 0]
+    )

@@ -1,4 +1,4 @@
-"""The layer-peeled model: closed forms, certificates, an independent solver, and finite differences."""
+"""The layer-peeled model: closed forms, certificates, an independent solver."""
 
 import math
 
@@ -36,7 +36,9 @@ def test_balanced_optimum_is_a_simplex_etf(classes, majority, e_w, e_h):
     assert found.minority_cosine == pytest.approx(-1 / (classes - 1), abs=1e-9)
 
 
-@pytest.mark.parametrize(("ratio", "cosine"), [(1, -0.111), (10**0.5, -0.017), (10, 0.5175), (11.5, 0.805), (13, 1.0)])
+@pytest.mark.parametrize(
+    ("ratio", "cosine"), [(1, -0.111), (10**0.5, -0.017), (10, 0.5175), (11.5, 0.805), (13, 1.0)]
+)
 def test_minority_cosine_in_fangs_setting(ratio, cosine):
     found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
     assert found.minority_cosine == pytest.approx(cosine, abs=5.1e-4)
@@ -54,7 +56,7 @@ TABLE = {  # (K_A, K_B): "R* / R0" at budgets 0.01, 0.1, 1, √5, 5
 
 
 def _unit(text):
-    """One unit in the last digit of a printed number, a little more than half of which rounding may take."""
+    """One unit in the last digit of a printed number; rounding may take a little more than half."""
     mantissa, _, exponent = text.partition("e")
     return 10 ** (float(exponent or 0) - len(mantissa.partition(".")[2]))
 
@@ -63,11 +65,17 @@ def _unit(text):
 def test_table_of_thresholds(sizes, row):
     frame = lp.threshold_table([sum(sizes)], [sizes[0]], (0.01, 0.1, 1, math.sqrt(5), 5))
     for printed, found in zip(row.split(), frame.itertuples(), strict=True):
-        for text, value in zip(printed.split("/"), (found.collapse_ratio, found.total_collapse_ratio), strict=True):
-            assert value == pytest.approx(float(text), abs=0.6 * _unit(text)) or text == "inf" == str(value)
+        for text, value in zip(
+            printed.split("/"), (found.collapse_ratio, found.total_collapse_ratio), strict=True
+        ):
+            assert value == pytest.approx(
+                float(text), abs=0.6 * _unit(text)
+            ) or text == "inf" == str(value)
 
 
-@pytest.mark.parametrize(("classes", "majority", "budget"), [(10, 3, 0.01), (10, 5, 1), (10, 7, 2), (100, 50, 0.1)])
+@pytest.mark.parametrize(
+    ("classes", "majority", "budget"), [(10, 3, 0.01), (10, 5, 1), (10, 7, 2), (100, 50, 0.1)]
+)
 def test_minority_is_zero_from_r0_on_and_not_before(classes, majority, budget):
     limit = lp.total_collapse_ratio(classes, majority, budget, budget)
     for factor in (0.9, 0.99, 0.9999, 1.0001, 1.01, 1.1):
@@ -87,7 +95,9 @@ def test_every_optimum_is_certified_and_within_its_budgets():
         ratio = 10 ** rng.uniform(0, rng.choice([0.01, 1, 4, 9]))
         found = lp.reference_optimum(classes, majority, ratio, 1, e_w, e_h)
         assert 0 <= found.gap < 1e-11
-        assert np.linalg.norm(found.logits, "nuc") == pytest.approx(classes * math.sqrt(e_w * e_h), rel=1e-9)
+        assert np.linalg.norm(found.logits, "nuc") == pytest.approx(
+            classes * math.sqrt(e_w * e_h), rel=1e-9
+        )
         assert np.trace(found.classifier_gram) == pytest.approx(classes * e_w, rel=1e-9)
         w, h = lp.factors(found, e_w, e_h)
         np.testing.assert_allclose(w @ h, found.logits, atol=1e-9 * np.abs(found.logits).max())

@@ -14,8 +14,12 @@ MAPS = ("none", "explicit", "residual", "deq0", "deq1")
 @pytest.mark.parametrize("reading", ("V1", "V2", "V4"))
 @pytest.mark.parametrize("name", MAPS)
 def test_gradients_are_those_of_finite_differences(name, reading):
-    objective = maps._Objective(maps.PeeledProblem(name, reading, 5, 0.5, num_majority=3, ratio=7, copies=2))
-    x, along = np.random.default_rng(1).standard_normal((2, sum(math.prod(shape) for shape in objective.shapes)))
+    objective = maps._Objective(
+        maps.PeeledProblem(name, reading, 5, 0.5, num_majority=3, ratio=7, copies=2)
+    )
+    x, along = np.random.default_rng(1).standard_normal(
+        (2, sum(math.prod(shape) for shape in objective.shapes))
+    )
     slope = (objective(x + 1e-5 * along)[0] - objective(x - 1e-5 * along)[0]) / 2e-5
     assert objective(x)[1] @ along == pytest.approx(slope, abs=1e-7, rel=1e-6)
 

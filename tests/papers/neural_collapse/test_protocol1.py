@@ -8,28 +8,53 @@ import pytest
 from nclib import profiles
 from nclib.papers.neural_collapse import protocol1
 
-PLANNED = profiles.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992")
+PLANNED = profiles.experiment(
+    "equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992"
+)
 NAME = "folder:cifar10-jpeg"
 
 
 def run(model, k_a, ratio, seed, factor, accuracy=0.5, trained=1.0):
     """One run whose metrics of collapse are the factor, a little larger with the seed."""
-    about = {"run_id": f"{model}-{k_a}-{ratio}-{seed}", "dataset": NAME, "model": model, "K_A": k_a, "R": ratio}
+    about = {
+        "run_id": f"{model}-{k_a}-{ratio}-{seed}",
+        "dataset": NAME,
+        "model": model,
+        "K_A": k_a,
+        "R": ratio,
+    }
     about |= {"seed": seed, "epoch": 40}
     train = {"accuracy_train_prior": trained, "accuracy_balanced": trained}
-    rows = [about | {"split": "train", "metric": name, "value": value} for name, value in train.items()]
-    value = factor * (1 + 0.01 * seed * (model == "deq")) * (1 + 0.1 * seed + 0.01 * (k_a or 0) + ratio / 1e4)
-    rows += [about | {"split": "train", "metric": name, "value": value} for name in protocol1.COLLAPSE]
+    rows = [
+        about | {"split": "train", "metric": name, "value": value} for name, value in train.items()
+    ]
+    value = (
+        factor
+        * (1 + 0.01 * seed * (model == "deq"))
+        * (1 + 0.1 * seed + 0.01 * (k_a or 0) + ratio / 1e4)
+    )
+    rows += [
+        about | {"split": "train", "metric": name, "value": value} for name in protocol1.COLLAPSE
+    ]
     accuracy += 0.001 * seed + 0.01 * (k_a or 0) + ratio / 1e5  # two runs are never equal
     return [*rows, about | {"split": "test", "metric": "accuracy_balanced", "value": accuracy}]
 
 
 def frame(*settings, seeds=3, deq=0.9, models=("explicit", "deq"), **options):
     rows = [
-        run(model, *setting, seed, deq if model == "deq" else 1.0, 0.6 if model == "deq" else 0.5, **options)
+        run(
+            model,
+            *setting,
+            seed,
+            deq if model == "deq" else 1.0,
+            0.6 if model == "deq" else 0.5,
+            **options,
+        )
         for setting, seed, model in itertools.product(settings, range(seeds), models)
     ]
-    return pd.DataFrame([row for each in rows for row in each]).astype({"K_A": "Float64", "R": "Float64"})
+    return pd.DataFrame([row for each in rows for row in each]).astype(
+        {"K_A": "Float64", "R": "Float64"}
+    )
 
 
 def of(rows, planned=PLANNED, without=False):
@@ -42,7 +67,10 @@ def test_the_first_metric_carries_the_claim_and_the_settings_are_counted():
     assert set(found["compared"]) == {"DEQ / ResNet-18"}
     assert found["change"].iloc[0] == pytest.approx(100 * (0.9 * 1.01 - 1), abs=0.01)
     assert set(found["settings_found"]) == {2} and set(found["settings_planned"]) == {9}
-    assert set(found["verdict"]) == {"supported", "reported"}  # "lower" is claimed of four, equality of two
+    assert set(found["verdict"]) == {
+        "supported",
+        "reported",
+    }  # "lower" is claimed of four, equality of two
 
 
 def test_balanced_and_unfinished_settings_and_lone_networks_stay_out():
@@ -82,12 +110,17 @@ def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     found = protocol1.accuracy_tests(rows, PLANNED, "reduced", protocol1.accuracy_remark("full"))
     assert found["difference"].tolist() == pytest.approx([10.0, 10.0])
     assert found["remark"].str.endswith("secondary: recipe collapse").all()
-    assert found["compared"].str.endswith("points, without K_A = 3, R = 100").tolist() == [False, True]
+    assert found["compared"].str.endswith("points, without K_A = 3, R = 100").tolist() == [
+        False,
+        True,
+    ]
     assert found[["settings_found", "settings_planned"]].to_numpy().tolist() == [[2, 9], [1, 8]]
     assert protocol1.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
 
 
 def test_fewer_than_three_seeds_are_not_pooled():
-    planned = profiles.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2)
+    planned = profiles.experiment(
+        "equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2
+    )
     assert of(frame((5, 100.0), seeds=2), planned).empty
     assert protocol1.accuracy_tests(frame((5, 100.0), seeds=2), planned, "reduced").empty

@@ -30,18 +30,36 @@ def frame(effects, seeds, generator, others=False):
         for tenths in protocol2.TENTHS:
             shared = {name: generator.normal(0, 0.1) for name in SPREAD}
             for model in ("explicit", "deq"):
-                facts = {"run_id": f"sim-KA{tenths}-R100-{model}-s{seed}-0", "dataset": "sim", "K_A": float(tenths)}
+                facts = {
+                    "run_id": f"sim-KA{tenths}-R100-{model}-s{seed}-0",
+                    "dataset": "sim",
+                    "K_A": float(tenths),
+                }
                 facts |= {"R": 100.0, "model": model, "seed": seed, "epoch": 40}
-                values = {("train", "accuracy_balanced"): 0.995, ("train", "accuracy_train_prior"): 0.9995}
-                values |= {("train", "loss"): 0.002, ("steps", "loss"): 0.002, ("test", "accuracy_balanced"): 0.4}
+                values = {
+                    ("train", "accuracy_balanced"): 0.995,
+                    ("train", "accuracy_train_prior"): 0.9995,
+                }
+                values |= {
+                    ("train", "loss"): 0.002,
+                    ("steps", "loss"): 0.002,
+                    ("test", "accuracy_balanced"): 0.4,
+                }
                 for name, deviation in SPREAD.items():
                     # a seed's mean over three settings has the stated spread
-                    noise = generator.normal(0, deviation * np.sqrt(3)) + np.log1p(effects.get(name, 0.0))
-                    values["train", name] = np.exp(shared[name] + (noise if model == "deq" else 0.0))
+                    noise = generator.normal(0, deviation * np.sqrt(3)) + np.log1p(
+                        effects.get(name, 0.0)
+                    )
+                    values["train", name] = np.exp(
+                        shared[name] + (noise if model == "deq" else 0.0)
+                    )
                 if others:
                     for name, (split, value) in OTHERS.items():
                         values[split, name] = value * np.exp(generator.normal(0, 0.01))
-                rows += [{**facts, "split": split, "metric": name, "value": v} for (split, name), v in values.items()]
+                rows += [
+                    {**facts, "split": split, "metric": name, "value": v}
+                    for (split, name), v in values.items()
+                ]
     return pd.DataFrame(rows)
 
 
@@ -58,7 +76,9 @@ def arrays(runs, generator):
 
 def share(effects, word, repeats=100):
     generator = np.random.default_rng(0)
-    found = [protocol2.co_primary(frame(effects, protocol2.SEEDS, generator)) for _ in range(repeats)]
+    found = [
+        protocol2.co_primary(frame(effects, protocol2.SEEDS, generator)) for _ in range(repeats)
+    ]
     alone = [(table["verdict"] == word).to_numpy() for table, _ in found]
     return np.mean(alone, axis=0), np.mean([joint == word for _, joint in found])
 
@@ -66,7 +86,9 @@ def share(effects, word, repeats=100):
 @pytest.mark.slow
 def test_effects_of_the_stated_size_are_found_with_the_stated_power():
     alone, together = share(DETECTABLE, "supported")
-    assert (alone > 0.8).all(), "90 of 100 for each metric, less four standard errors of 100 simulations"
+    assert (alone > 0.8).all(), (
+        "90 of 100 for each metric, less four standard errors of 100 simulations"
+    )
     assert together > 0.7
 
 
@@ -129,12 +151,18 @@ def test_a_missing_seed_or_setting_stops_the_count_there():
 
 def test_a_diverged_run_replaces_its_whole_seed():
     runs = frame({}, [*protocol2.SEEDS, 18], np.random.default_rng(3))
-    runs.loc[((runs["run_id"] == "sim-KA5-R100-deq-s11-0") & (runs["metric"] == "accuracy_train_prior")), "value"] = 0.3
+    runs.loc[
+        ((runs["run_id"] == "sim-KA5-R100-deq-s11-0") & (runs["metric"] == "accuracy_train_prior")),
+        "value",
+    ] = 0.3
     seeds, counts = protocol2.population(runs)
     assert seeds == (10, 12, 13, 14, 15, 16, 17, 18) and counts == {"explicit": 0, "deq": 1}
     failed = ["sim-KA3-R100-explicit-s10-0"]
     lacking = runs[runs["seed"] != 10]
-    assert protocol2.population(lacking, failed) == ((12, 13, 14, 15, 16, 17, 18), {"explicit": 1, "deq": 1})
+    assert protocol2.population(lacking, failed) == (
+        (12, 13, 14, 15, 16, 17, 18),
+        {"explicit": 1, "deq": 1},
+    )
 
 
 def test_secondary_metrics_are_tested_until_the_first_that_fails():
@@ -142,9 +170,13 @@ def test_secondary_metrics_are_tested_until_the_first_that_fails():
     runs = frame(DETECTABLE, protocol2.SEEDS, generator, others=True)
     known = protocol2.add_cosines(runs, arrays(runs, generator))
     lower = (known["metric"] == "paper_eq14_uncentred") & (known["model"] == "deq")
-    words = protocol2.secondary(known.assign(value=known["value"].where(~lower, known["value"] * 0.8)), True)
+    words = protocol2.secondary(
+        known.assign(value=known["value"].where(~lower, known["value"] * 0.8)), True
+    )
     assert words["verdict"].tolist()[:2] == ["supported", "equal"]
-    assert "estimated" in words["verdict"].tolist()[3:], "random cosines are not higher, so accuracy is not tested"
+    assert "estimated" in words["verdict"].tolist()[3:], (
+        "random cosines are not higher, so accuracy is not tested"
+    )
     assert set(protocol2.secondary(known, False)["verdict"]) == {"estimated"}
 
 
@@ -153,7 +185,10 @@ def test_everything_the_page_promises_is_in_the_analysis():
     runs = frame(DETECTABLE, protocol2.SEEDS, generator, others=True)
     found = protocol2.analyse(runs, arrays(runs, generator))
     assert found.primary["metric"].tolist() == list(protocol2.PRIMARY)
-    assert set(found.sensitivity["analysis"]) == {"at most one miss in a class", "equal training loss"}
+    assert set(found.sensitivity["analysis"]) == {
+        "at most one miss in a class",
+        "equal training loss",
+    }
 
 
 def test_runs_are_those_of_the_recipe_with_fresh_seeds():
@@ -163,7 +198,10 @@ def test_runs_are_those_of_the_recipe_with_fresh_seeds():
 
 
 def test_what_is_shown_is_what_the_analysis_found():
-    found, saved = protocol2.tracked_analysis(), protocol2.tracked_claims("reduced").set_index("metric")["verdict"]
+    found, saved = (
+        protocol2.tracked_analysis(),
+        protocol2.tracked_claims("reduced").set_index("metric")["verdict"],
+    )
     words = pd.concat([found.primary, found.secondary]).set_index("metric")["verdict"]
     assert set(protocol2.PRIMARY) <= set(saved.index) and saved.equals(words.loc[saved.index])
     assert len(found.seeds) >= protocol2.LEAST
@@ -179,4 +217,6 @@ def test_a_pair_from_two_kinds_of_processor_is_named():
     assert protocol2.mixed(records) == "data-KA3-R100-s1"
     unknown = {"cpu": "A", "facts": {}}
     records = {name: {"provenance": unknown} for name in names}
-    assert protocol2.mixed(records) == "data-KA3-R100-s0, data-KA3-R100-s1", "absent is unknown, not equal to none"
+    assert protocol2.mixed(records) == "data-KA3-R100-s0, data-KA3-R100-s1", (
+        "absent is unknown, not equal to none"
+    )

@@ -11,7 +11,7 @@ from nclib.papers.neural_collapse import protocol2, protocol3
 JPEG = "folder:cifar10-jpeg@ef1101d4a992"
 CIFAR100 = "cifar100"
 SPREAD = {"nc2_etf_distance": 0.026, "nc3_self_duality": 0.035}
-"""Standard deviation over seeds of DEQ / ResNet-18, pooled over the settings of protocol 2, as the page says."""
+"""Standard deviation over seeds of DEQ / ResNet-18, pooled over protocol 2's settings."""
 DETECTABLE = {"nc2_etf_distance": -0.053, "nc3_self_duality": -0.071}
 """Log ratios that five seeds find in 90 of 100 cases."""
 ALL_THREE = ("explicit", "explicit_matched", "deq")
@@ -23,20 +23,39 @@ def simulated(settings, models, seeds, ratios, generator, spread=0.01):
     for seed in seeds:
         for k_a, r in settings:
             for model in models:
-                facts = {"run_id": f"sim-KA{k_a}-R{r}-{model}-s{seed}-0", "dataset": "sim", "K_A": k_a, "R": r}
+                facts = {
+                    "run_id": f"sim-KA{k_a}-R{r}-{model}-s{seed}-0",
+                    "dataset": "sim",
+                    "K_A": k_a,
+                    "R": r,
+                }
                 facts |= {"model": model, "seed": seed}
                 for epoch in (20, 40):
                     noise = generator.normal(0, spread, size=8)
                     base = np.exp(ratios.get(model, 0.0) + noise)
-                    values = {("train", "accuracy_balanced"): 0.995, ("train", "accuracy_train_prior"): 0.9995}
-                    values |= {("steps", "loss"): 0.002, ("test", "accuracy_balanced"): 0.4 + noise[0] / 100}
+                    values = {
+                        ("train", "accuracy_balanced"): 0.995,
+                        ("train", "accuracy_train_prior"): 0.9995,
+                    }
+                    values |= {
+                        ("steps", "loss"): 0.002,
+                        ("test", "accuracy_balanced"): 0.4 + noise[0] / 100,
+                    }
                     values["train", "nc2_etf_distance"] = 0.8 * base[1]
                     values["train", "nc3_self_duality"] = 0.7 * base[2]
-                    for place, name in enumerate(("paper_eq13_uncentred", "paper_eq14_uncentred", "nc1_pinv")):
+                    for place, name in enumerate(
+                        ("paper_eq13_uncentred", "paper_eq14_uncentred", "nc1_pinv")
+                    ):
                         values["train", name] = base[3 + place]
                     values["train", "nc1_trace_ratio"] = base[6]
                     for (split, metric), value in values.items():
-                        row = {**facts, "epoch": epoch, "split": split, "metric": metric, "value": value}
+                        row = {
+                            **facts,
+                            "epoch": epoch,
+                            "split": split,
+                            "metric": metric,
+                            "value": value,
+                        }
                         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -60,7 +79,9 @@ def shares(effects, spread, seeds, repeats=400, rng=1):
     """How often each word comes out, of independent normal log ratios."""
     generator, words = np.random.default_rng(rng), []
     for _ in range(repeats):
-        draws = [generator.normal(effects[metric], spread[metric], seeds) for metric in protocol2.PRIMARY]
+        draws = [
+            generator.normal(effects[metric], spread[metric], seeds) for metric in protocol2.PRIMARY
+        ]
         words.append(protocol2.joint([interval(values) for values in draws]))
     return pd.Series(words).value_counts(normalize=True)
 
@@ -91,7 +112,9 @@ def test_a_lower_deq_supports_the_equilibrium():
     assert (found.word, found.seeds) == ("supported", (10, 11, 12, 13, 14))
     assert set(found.tests["verdict"]) == {"supported"}
     shares_left = found.estimates[found.estimates["what"].str.startswith("share")]
-    assert np.allclose(shares_left["mean"], 1, atol=0.1), "here all of the difference is the equilibrium's"
+    assert np.allclose(shares_left["mean"], 1, atol=0.1), (
+        "here all of the difference is the equilibrium's"
+    )
 
 
 def test_a_block_that_does_it_all_is_equal():
@@ -108,7 +131,9 @@ def test_a_missing_run_or_a_diverged_one_takes_its_seed_out():
     with pytest.raises(protocol3.TooEarly, match="4 of 5 seeds"):
         protocol3.analyse_block(lacking, records(frame))
     assert protocol3.analyse_block(lacking, records(frame), "no time").seeds == (10, 11, 13, 14)
-    bad = (frame["run_id"] == "sim-KA7.0-R100.0-deq-s10-0") & (frame["metric"] == "accuracy_train_prior")
+    bad = (frame["run_id"] == "sim-KA7.0-R100.0-deq-s10-0") & (
+        frame["metric"] == "accuracy_train_prior"
+    )
     diverged = frame.assign(value=frame["value"].mask(bad, 0.3))
     assert protocol3.analyse_block(diverged, records(frame), "no time").seeds == (11, 12, 13, 14)
 
@@ -137,16 +162,26 @@ def test_cifar100_is_judged_at_100_and_its_accuracy_over_both_ratios():
     generator = np.random.default_rng(2)
     settings = [(50.0, 100.0), (50.0, 10.0)]
     frame = simulated(settings, ("explicit", "deq"), range(30, 33), {"deq": -0.3}, generator)
-    balanced = simulated([(np.nan, 1.0)], ("explicit", "deq"), range(30, 33), {"deq": 0.3}, generator)
-    found = protocol3.analyse_hundred(pd.concat([frame, balanced]), records(frame, precision="float32"))
+    balanced = simulated(
+        [(np.nan, 1.0)], ("explicit", "deq"), range(30, 33), {"deq": 0.3}, generator
+    )
+    found = protocol3.analyse_hundred(
+        pd.concat([frame, balanced]), records(frame, precision="float32")
+    )
     assert found.word == "supported" and found.tests["what"].iloc[2].startswith("accuracy_balanced")
     assert set(found.tests["seeds"]) == {3}
     assert found.estimates["what"].str.startswith("balanced").sum() == 5
 
 
 def test_longer_runs_are_judged_at_the_end_and_by_their_rise():
-    frame = simulated([(5.0, 100.0)], ALL_THREE, range(20, 23), {"deq": -0.3}, np.random.default_rng(3))
-    rising = (frame["metric"] == "nc3_self_duality") & (frame["model"] == "explicit") & (frame["epoch"] == 40)
+    frame = simulated(
+        [(5.0, 100.0)], ALL_THREE, range(20, 23), {"deq": -0.3}, np.random.default_rng(3)
+    )
+    rising = (
+        (frame["metric"] == "nc3_self_duality")
+        & (frame["model"] == "explicit")
+        & (frame["epoch"] == 40)
+    )
     frame = frame.assign(value=frame["value"].mask(rising, frame["value"] * 2))
     found = protocol3.analyse_longer(frame, records(frame, precision="float32"))
     assert found.word == "supported"
@@ -168,10 +203,14 @@ def test_runs_are_those_of_the_page():
     tracked = {run_id(run) for run in protocol2.of_seed(10, JPEG)}
     assert {run_id(run) for run in protocol3.block_runs(10, JPEG, ("explicit", "deq"))} == tracked
     hundred = protocol3.hundred_runs(30, CIFAR100, 100.0)
-    assert {(run.data.num_majority, run.data.n_max, run.train.precision) for run in hundred} == {(50, None, "float32")}
+    assert {(run.data.num_majority, run.data.n_max, run.train.precision) for run in hundred} == {
+        (50, None, "float32")
+    }
     longer = protocol3.longer_runs(20, JPEG)
     assert [run.model.kind for run in longer] == list(ALL_THREE)
-    assert {(run.train.epochs, run.train.precision, run.train.log_every) for run in longer} == {(120, "float32", 5)}
+    assert {(run.train.epochs, run.train.precision, run.train.log_every) for run in longer} == {
+        (120, "float32", 5)
+    }
 
 
 def test_a_diverged_seed_is_replaced_by_the_next_with_all_its_networks(tmp_path, monkeypatch):
@@ -179,7 +218,9 @@ def test_a_diverged_seed_is_replaced_by_the_next_with_all_its_networks(tmp_path,
     experiment = protocol3.EXPERIMENTS["E1"]
     folder = tmp_path / "sealed" / experiment.collection
     folder.mkdir(parents=True)
-    (folder / "diverged.json").write_text(f'{{"{run_id(protocol3.block_runs(12, JPEG)[1])}": "loss"}}')
+    (folder / "diverged.json").write_text(
+        f'{{"{run_id(protocol3.block_runs(12, JPEG)[1])}": "loss"}}'
+    )
     waiting = protocol3._waiting(experiment, JPEG, 0.1)
     seeds = [run.seed for run in waiting]
     assert sorted(set(seeds)) == [10, 11, 13, 14, 15]

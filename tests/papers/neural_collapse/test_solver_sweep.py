@@ -1,4 +1,4 @@
-"""Looks into networks: counts against closed forms, solves against what the run noted, verdicts by their rules."""
+"""Looks into solvers: solves against what the run noted, verdicts by their rules."""
 
 import math
 
@@ -6,13 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from nclib import compare, metrics, training
 from nclib.compare import VERDICT_COLUMNS
-from nclib.config import ModelConfig, RunConfig, run_id
-from nclib.models import build_model, count_parameters
-from nclib.papers.neural_collapse import network_costs, solver_sweep
+from nclib.config import RunConfig, run_id
+from nclib.papers.neural_collapse import solver_sweep
 from nclib.papers.neural_collapse.solver_sweep import METHODS, PROBED, SolverSweepConfig, probe_rows
 from nclib.runs import MissingRuns, ensure_runs
 from nclib.store import default_store, load_run
@@ -22,9 +20,13 @@ STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 
 def _base(kind="deq", seed=0, width=2, step=True, **model):
     if kind == "deq":
-        model = {"groups": 2} | model  # 8 values each: a group of two would be a sign function, with no gradient
+        model = {
+            "groups": 2
+        } | model  # 8 values each: a group of two would be a sign function, with no gradient
     images, train = {"n_max": 9, "test_per_class": 3}, {"epochs": 2, "batch_size": 16, "lr": 0.05}
-    config = RunConfig(data=images, model={"kind": kind, "width": width} | model, train=train, seed=seed)
+    config = RunConfig(
+        data=images, model={"kind": kind, "width": width} | model, train=train, seed=seed
+    )
     return config.replace(data=STEP if step else {}, profile="smoke")
 
 
@@ -32,49 +34,18 @@ def _probe(base=None, **options):
     return SolverSweepConfig(base=base or _base(), **({"last_step": 6, "last_digit": 4} | options))
 
 
-def _images(count=3, side=16, channels=1):
-    return torch.randn(count, channels, side, side, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("kind", ["explicit", "deq"])
-def test_the_papers_network_has_its_size(kind):
-    model = build_model(ModelConfig(kind=kind), 10, 3)
-    table = network_costs.layer_table(model, _images(1, 32, 3)).set_index("stage")
-    before = table.loc[:"stage 4, first block"]
-    assert before["parameters"].sum() == 6_448_192
-    assert table["parameters"].sum() == count_parameters(model) == 11_173_952
-    assert table.loc["last block", ["output", "parameters", "macs"]].tolist() == ["512×4×4", 4_720_640, 75_497_472]
-    assert table["macs"].sum() == 555_422_720
-    assert table["output"].tolist()[:5] == ["64×32×32", "64×32×32", "128×16×16", "256×8×8", "512×4×4"]
-    assert table.loc[["pooling", "classifier"], "output"].tolist() == ["512", "10"]
-
-
-@pytest.mark.parametrize(
-    "options", [{"kind": "explicit"}, {"kind": "weight_tied", "unroll": 3}, {"kind": "explicit_flops", "num_blocks": 2}]
-)
-def test_multiplications_are_those_that_torch_counts(options):
-    model, images = build_model(ModelConfig(width=2, **options), 4, 1).eval(), _images(5)
-    table = network_costs.layer_table(model, images)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(images)
-    assert 2 * len(images) * (table["macs"] * table["evaluations"]).sum() == counter.get_total_flops()
-    assert table["parameters"].sum() == count_parameters(model)
-    assert table.set_index("stage").loc["last block", "evaluations"] == options.get("unroll", 1)
-
-
-def test_the_cost_of_rules_that_differentiate_every_step_is_refused():
-    with pytest.raises(ValueError, match="'unrolled' differentiates every step"):
-        network_costs.compute_in_blocks(_base(gradient={"method": "unrolled", "steps": 6}))
-
-
 RUNS = [_base(), _probe()]
 
 
 def test_a_probe_repeats_the_runs_last_evaluation(frame):
     assert set(PROBED) <= set(frame["metric"])
-    same = solver_sweep.probe_consistency(frame, [*PROBED, "loss", "solver_steps", "accuracy_minority"])
+    same = solver_sweep.probe_consistency(
+        frame, [*PROBED, "loss", "solver_steps", "accuracy_minority"]
+    )
     assert len(same) == len(PROBED) + 3 and same["difference"].max() < 1e-6
-    own = probe_rows(frame).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
+    own = probe_rows(frame).query(
+        "sweep == 'own' and split == 'test' and metric == 'accuracy_majority'"
+    )
     final = compare.by_run(frame, "accuracy_majority", "test")
     assert own["value"].tolist() == final["value"].tolist() and own["at"].tolist() == [2]
 
@@ -92,12 +63,17 @@ def test_one_evaluation_allowed_returns_the_input_of_the_block(results, frame):
     rows = probe_rows(frame).query("sweep == 'steps' and split == 'train'")
     for method in METHODS:
         found = rows[rows["method"] == method].pivot(index="at", columns="metric", values="value")
-        for metric, function in {"nc1_trace_ratio": metrics.nc1_trace_ratio, "nc1_cdnv": metrics.nc1_cdnv}.items():
+        for metric, function in {
+            "nc1_trace_ratio": metrics.nc1_trace_ratio,
+            "nc1_cdnv": metrics.nc1_cdnv,
+        }.items():
             moments = metrics.class_moments(x.mean((2, 3)), labels, len(split.counts))
             assert found.loc[1, metric] == pytest.approx(function(moments), rel=1e-5)
         residual = (once - x).flatten(1).norm(dim=1) / once.flatten(1).norm(dim=1)
         assert found.loc[1, "solver_residual_max"] == pytest.approx(residual.max().item(), rel=1e-4)
-        assert (found["solver_residual_median"].diff().dropna() <= 1e-9).all(), "the best iterate so far"
+        assert (found["solver_residual_median"].diff().dropna() <= 1e-9).all(), (
+            "the best iterate so far"
+        )
         assert (found["solver_converged"].diff().dropna() >= 0).all()
 
 
@@ -127,7 +103,13 @@ def _frame(values, seeds=3):
     """Tidy rows from {(sweep, method, number, split, metric): value of each seed}."""
     return pd.DataFrame(
         [
-            {"seed": seed, "split": f"{split}/{sweep}/{method}", "epoch": number, "metric": metric, "value": value}
+            {
+                "seed": seed,
+                "split": f"{split}/{sweep}/{method}",
+                "epoch": number,
+                "metric": metric,
+                "value": value,
+            }
             for (sweep, method, number, split, metric), each in values.items()
             for seed, value in list(enumerate(each))[:seeds]
         ]
@@ -154,7 +136,11 @@ def _way(start, once, end, digit_3=None):
 def test_collapse_inside_follows_its_rule(seeds, verdicts):
     frame = _frame(_way([1.0, 1.1, 0.9], [0.5, 0.61, 0.4], [0.9, 1.0, 0.81]), seeds)
     table = solver_sweep.collapse_inside(frame, ["nc"], "toy")
-    assert table["way"].tolist() == ["start → one evaluation", "one evaluation → equilibrium", "start → equilibrium"]
+    assert table["way"].tolist() == [
+        "start → one evaluation",
+        "one evaluation → equilibrium",
+        "start → equilibrium",
+    ]
     if seeds == 3:
         np.testing.assert_allclose(table["change"], [-1.49 / 3, 1.2 / 3, -0.29 / 3])
         half = 4.302652729911275 * np.std([-0.5, -0.49, -0.5], ddof=1) / math.sqrt(3)
@@ -184,18 +170,43 @@ def test_a_tolerance_is_judged_by_the_spread_over_seeds(shift, seeds, verdict):
 def test_minority_effect_follows_its_rule():
     def both(sweep, number, split, metric, majority, minority):
         groups = {"majority": majority, "minority": minority}
-        return {(sweep, "broyden", number, split, f"{metric}_{group}"): values for group, values in groups.items()}
+        return {
+            (sweep, "broyden", number, split, f"{metric}_{group}"): values
+            for group, values in groups.items()
+        }
 
     values = both("own", 9, "train", "solver_converged", [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
     values |= both("own", 9, "test", "solver_converged", [1.0, 1.0, 0.99], [0.9, 0.91, 0.89])
     values |= both("own", 9, "train", "solver_steps", [6.0, 6.1, 6.2], [5.0, 5.1, 5.3])
     values |= both("own", 9, "test", "solver_steps", [6.0, 6.1, 6.2], [5.0, 7.1, 6.2])
     for epoch in (1, 2):
-        values |= both("epochs", epoch, "steps", "not_converged", [0.0] * 3, [0.02 * epoch, 0.04, 0.06])
+        values |= both(
+            "epochs", epoch, "steps", "not_converged", [0.0] * 3, [0.02 * epoch, 0.04, 0.06]
+        )
         values |= both("epochs", epoch, "steps", "skipped", [0.0] * 3, [0.0] * 3)
     table = solver_sweep.minority_effect(_frame(values), "toy")
-    assert table["verdict"].tolist() == ["equal", "higher", "lower", "not significant", "higher", "equal"]
-    assert table["remark"].tolist() == ["no failures", "worse", "better", "", "worse", "no failures"]
-    assert table.loc[1, ["majority", "minority", "difference"]].tolist() == pytest.approx([1 / 3, 10.0, 29 / 3])
-    assert table.loc[4, "minority"] == pytest.approx(100 * (0.03 + 0.04 + 0.06) / 3), "mean over the steps"
-    assert set(solver_sweep.minority_effect(_frame(values, seeds=2), "toy")["remark"]) == {"2 seeds"}
+    assert table["verdict"].tolist() == [
+        "equal",
+        "higher",
+        "lower",
+        "not significant",
+        "higher",
+        "equal",
+    ]
+    assert table["remark"].tolist() == [
+        "no failures",
+        "worse",
+        "better",
+        "",
+        "worse",
+        "no failures",
+    ]
+    assert table.loc[1, ["majority", "minority", "difference"]].tolist() == pytest.approx(
+        [1 / 3, 10.0, 29 / 3]
+    )
+    assert table.loc[4, "minority"] == pytest.approx(100 * (0.03 + 0.04 + 0.06) / 3), (
+        "mean over the steps"
+    )
+    assert set(solver_sweep.minority_effect(_frame(values, seeds=2), "toy")["remark"]) == {
+        "2 seeds"
+    }

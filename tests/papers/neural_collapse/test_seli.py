@@ -1,4 +1,4 @@
-"""Distances of the tracked runs from SELI: the same arrays, centred NC2, and which network is closer."""
+"""Distances of the tracked runs from SELI: the same arrays, centred NC2, which is closer."""
 
 import json
 
@@ -16,7 +16,9 @@ def test_the_distance_to_the_etf_is_the_nc2_that_was_measured():
     keys = ["R", "K_A", "network", "seed"]
     both = seli.distances().merge(front_figures.last_epoch(), on=keys)
     assert len(both) == len(seli.distances()) == 42
-    assert np.allclose(both["means_etf"], both["NC2"], atol=1e-3)  # arrays are stored in half precision
+    assert np.allclose(
+        both["means_etf"], both["NC2"], atol=1e-3
+    )  # arrays are stored in half precision
 
 
 def test_one_setting_by_hand():
@@ -31,7 +33,9 @@ def test_one_setting_by_hand():
         gram = P @ means @ means.T @ P
         found.append(np.linalg.norm(gram / np.linalg.norm(gram) - target / np.linalg.norm(target)))
     assert len(runs) == 5
-    assert seli.table().loc[(100, 5, "DEQ"), "means_seli"] == pytest.approx(np.mean(found), abs=1e-12)
+    assert seli.table().loc[(100, 5, "DEQ"), "means_seli"] == pytest.approx(
+        np.mean(found), abs=1e-12
+    )
 
 
 def test_balanced_classes_have_one_target():
