@@ -30,7 +30,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench peers figures lint clean clean-results
+.PHONY: help setup constraints reproduce test test-slow lab bench peers figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,13p' Makefile
@@ -38,7 +38,7 @@ help:
 setup: $(STAMP)
 
 comma := ,
-EXTRAS := companion,notebooks,docs,cluster,dev
+EXTRAS := notebooks,docs,cluster,dev
 CONSTRAINTS = $(if $(LATEST),,$(addprefix -c ,$(wildcard constraints.txt)))
 $(STAMP): pyproject.toml $(wildcard constraints.txt)
 	@command -v "$$PYTHON" >/dev/null 2>&1 || { \
@@ -71,15 +71,6 @@ test: setup
 test-slow: setup
 	$(PYTEST) -m slow $(ARGS)
 
-# The core on the oldest torch that it accepts, in an environment of its own that is removed afterwards.
-OLDEST := solvers deq moments metrics measure losses imbalance
-test-oldest:
-	"$$PYTHON" -m venv build/oldest
-	build/oldest/bin/python -m pip install -q "torch==2.6.*" "torchvision==0.21.*" lazy-loader numpy pytest hypothesis \
-		filelock matplotlib pandas pillow pydantic pyyaml rich scikit-learn scipy seaborn typer
-	build/oldest/bin/python -m pytest $(foreach name,$(OLDEST),tests/test_$(name).py) $(ARGS)
-	rm -rf build/oldest
-
 lab: setup
 	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
 
@@ -103,7 +94,7 @@ lint: setup
 
 # Environment and caches only: nothing in results/ or data/ is touched.
 clean:
-	rm -rf $(VENV) build dist nclib_deq.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist nclib_deq.egg-info .pytest_cache .ruff_cache
 	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 # Every trained run, figure and table of every profile in results/; README.md, reference/ and sealed/ stay.
