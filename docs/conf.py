@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 
 project = html_title = "nclib"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_design"]
+extensions = ["myst_nb", "numpydoc", "sphinx_design"]
 
 # --- the reference, from docstrings ---
 
 templates_path = ["_templates"]  # a class without what it inherits
 autodoc_typehints = "none"
 autodoc_inherit_docstrings = False  # what torch says of its own modules is not said of ours
-napoleon_google_docstring = False
+numpydoc_show_class_members = False
 
 
 def _stars(app, what, name, value, options, lines):
     """Docstrings say z*, (B, *) and *args, where a star would begin emphasis."""
-    kept = r"(.*>>>.*|``.*?``|\*\*[^*]+\*\*|\\\*)"  # code, what napoleon makes bold, a star that is escaped
+    kept = r"(.*>>>.*|``.*?``|\*\*[^*]+\*\*|\\\*)"  # code, what numpydoc makes bold, a star that is escaped
     lines[:] = [re.sub(rf"{kept}|\*", lambda found: found[1] or r"\*", line) for line in lines]
 
 
