@@ -76,7 +76,7 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     places = ("nclib", "docs", "notebooks", "recipes", "tests")
     files += [file for place in places for file in (ROOT / place).rglob("*.*")]
     texts = {file: file.read_text() for file in files if file.suffix in (".py", ".md", ".ipynb", ".yml", "")}
-    assert len(texts) > 250 and [file.name for file in texts if told.search(texts[file])] == ["test_environment.py"]
+    assert len(texts) > 150 and [file.name for file in texts if told.search(texts[file])] == ["test_environment.py"]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")

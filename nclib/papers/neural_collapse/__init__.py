@@ -39,7 +39,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "imbalance_curve",
             "loss_lower_bound",
             "reference_optimum",
-            "semidefinite_optimum",
             "simplex_gram",
             "threshold_table",
             "total_collapse_budget",

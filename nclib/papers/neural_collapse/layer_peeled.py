@@ -168,49 +168,6 @@ def loss_lower_bound(num_classes: int, e_w: float, e_h: float) -> float:
     return math.log1p((num_classes - 1) * math.exp(-margin))
 
 
-def semidefinite_optimum(
-    num_classes: int, num_majority: int, n_major: float, n_minor: float, e_w: float, e_h: float
-) -> tuple[float, float]:
-    """The same optimum from the semidefinite program of Fang et al. (2021), by an interior-point
-    solver: independent of everything above, slower and less exact.
-
-        min Σ_k (n_k/N) CE(X[:K, K+k], k),   X ⪰ 0 (2K × 2K),
-        tr X[:K, :K] ≤ K E_W,   tr X[K:, K:] ≤ K E_H
-
-    Returns
-    -------
-    loss and minority cosine (NaN as in `reference_optimum`)
-
-    Raises
-    ------
-    ModuleNotFoundError
-        Without cvxpy, which the extra ``notebooks`` brings.
-    """
-    import cvxpy as cp
-
-    k_a = num_majority
-    k_b = num_classes - num_majority
-    weights = class_weights(k_a, k_b, n_major / n_minor)
-    x = cp.Variable((2 * num_classes, 2 * num_classes), PSD=True)
-    # in units of the budgets, so that small ones do not drown in the solver's tolerance
-    scale = math.sqrt(e_w * e_h)
-    logits = scale * x[:num_classes, num_classes:]
-    terms = []
-    for k in range(num_classes):
-        terms.append(weights[k] * (cp.log_sum_exp(logits[:, k]) - logits[k, k]))
-    constraints = [
-        cp.trace(x[:num_classes, :num_classes]) <= num_classes,
-        cp.trace(x[num_classes:, num_classes:]) <= num_classes,
-    ]
-    problem = cp.Problem(cp.Minimize(cp.sum(terms)), constraints)
-    # the loss is so flat near its optimum that a gap of 1e-8, the default, leaves the cosine
-    # uncertain by 2e-4
-    gap = 1e-10
-    problem.solve(solver="CLARABEL", tol_gap_abs=gap, tol_gap_rel=gap, tol_feas=gap)
-    minority_gram = x.value[k_a:num_classes, k_a:num_classes]
-    return float(problem.value), _off_diagonal_cosine(minority_gram, tiny=1e-5)
-
-
 def threshold_table(
     num_classes: Sequence[int], num_majority: Sequence[int], budgets: Sequence[float]
 ) -> pd.DataFrame:

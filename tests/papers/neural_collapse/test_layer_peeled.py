@@ -108,12 +108,3 @@ def test_the_certificate_notices_a_wrong_answer(monkeypatch):
     honest = lp._solve
     monkeypatch.setattr(lp, "_solve", lambda *a: honest(*a)._replace(a=honest(*a).a * 0.98))
     assert lp.reference_optimum(10, 5, 3, 1, 1, 5).gap > 1e-4
-
-
-@pytest.mark.parametrize("ratio", [1, 3.16, 10, 11.5, 13])
-def test_semidefinite_program_agrees(ratio):
-    pytest.importorskip("cvxpy")
-    loss, cosine = lp.semidefinite_optimum(10, 5, ratio, 1, 1, 5)
-    found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
-    assert loss == pytest.approx(found.loss, abs=1e-7)
-    assert cosine == pytest.approx(found.minority_cosine, abs=1e-4)
