@@ -60,6 +60,16 @@ def test_another_weighting_is_a_copy():
     assert moments.weighting == "class"
 
 
+def test_a_selection_is_as_if_only_these_classes_existed():
+    h, labels, _, _ = random_problem()
+    part = class_moments(h, labels, K, "sample").select([1, 3])
+    rows = (labels == 1) | (labels == 3)
+    alone = class_moments(h[rows], (labels[rows] == 3).long(), 2, "sample")
+    for name in ("counts", "class_means", "centred_means", "between_cov", "class_variances"):
+        close(getattr(part, name), getattr(alone, name), rtol=1e-12)
+    assert bool(part.within_cov.isnan().all())
+
+
 # --- large numbers --------------------------------------------------------------------------------
 
 

@@ -177,6 +177,33 @@ class ClassMoments:
         other.weighting = check_weighting(weighting)
         return other
 
+    def select(self, classes: Classes) -> "ClassMoments":
+        """A copy of some of the classes alone, numbered anew in ascending order.
+
+        The scatter is kept as a sum over all classes. So Σ_W of some of them is not known: NaN.
+
+        Parameters
+        ----------
+        classes : (K,) boolean mask, or a list of class ids
+
+        Returns
+        -------
+        ClassMoments
+
+        Raises
+        ------
+        ValueError
+            For a mask of the wrong length, no class, or an id that is out of range or named twice.
+        """
+        mask = class_mask(classes, self.num_classes).to(self.device)
+        part = ClassMoments(int(mask.sum()), self.dim, self.weighting)
+        part.counts = self.counts[mask]
+        part.origin = self.origin.clone()
+        part.means_from_origin = self.means_from_origin[mask]
+        part.squares = self.squares[mask]
+        part.scatter = torch.full_like(self.scatter, torch.nan)
+        return part
+
     # What follows from the sums
 
     @property

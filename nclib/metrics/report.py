@@ -273,11 +273,11 @@ def _values_of_group(case: Case, classes: Tensor) -> dict[str, float]:
     """Of some classes alone, which are numbered anew; nothing of none."""
     if not classes.any():
         return {}
+    m = case.moments.select(classes)
     rows = classes[case.labels]
     h = case.features[rows]
     number = classes.cumsum(0) - 1  # (K,), of each class within the group
     labels = number[case.labels[rows]]
-    m = class_moments(h, labels, int(classes.sum()), case.moments.weighting)
     mismatches = None
     if case.mismatches is not None:
         mismatches = case.mismatches[rows]
