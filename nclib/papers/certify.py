@@ -42,7 +42,7 @@ VERDICTS = {
     "vacuous": "nothing meets its premise",
     "not shown": "neither shown nor refuted here",
 }
-"""The words of verdicts on statements and proofs. Those on experiments: `nclib.compare.VERDICTS`."""
+"""The words of verdicts on statements and proofs. For experiments: `nclib.compare.VERDICTS`."""
 
 WIDTH = 100
 """Of the lines that `as_text` and `as_lines` write."""

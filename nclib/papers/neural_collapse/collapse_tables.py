@@ -263,28 +263,28 @@ def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[s
     last : the rows of a run at its last epoch
     arrays : of the run
     """
-    value = last.set_index("metric")["value"]
+    stored = last.set_index("metric")["value"]
     means = arrays["class_means"].astype(float)
     minority = np.asarray(arrays["minority"], bool)
-    found = _some_among_all(means, np.asarray(arrays["classifier"], float), minority)
+    values = _some_among_all(means, np.asarray(arrays["classifier"], float), minority)
 
     images = np.where(minority, 1 / last["R"].iloc[0], 1.0)
     from_mean = ((means - np.average(means, 0, images)) ** 2).sum(1)
     between = means.var(axis=0).sum()
-    within = value["nc1_trace_ratio"] * between
-    found["trace_ratio_of_images"] = within / np.average(from_mean, weights=images)
+    within = stored["nc1_trace_ratio"] * between
+    values["trace_ratio_of_images"] = within / np.average(from_mean, weights=images)
     if not minority.any():
-        found["trace_ratio_of_classes"] = value["nc1_trace_ratio"]
-        return found
+        values["trace_ratio_of_classes"] = stored["nc1_trace_ratio"]
+        return values
 
-    small = value["nc1_trace_ratio_minority"] * means[minority].var(axis=0).sum()
-    large = value["nc1_trace_ratio_majority"] * means[~minority].var(axis=0).sum()
-    found["trace_ratio_of_classes"] = np.where(minority, small, large).mean() / between
+    small = stored["nc1_trace_ratio_minority"] * means[minority].var(axis=0).sum()
+    large = stored["nc1_trace_ratio_majority"] * means[~minority].var(axis=0).sum()
+    values["trace_ratio_of_classes"] = np.where(minority, small, large).mean() / between
     norms = np.linalg.norm(means, axis=1)
     ratio = norms[minority].mean() / norms[~minority].mean()
-    values = (ratio, between, within, small, large)
-    found.update(zip(PARTS_OF_NC1, values, strict=True))
-    return found
+    in_order = (ratio, between, within, small, large)
+    values.update(zip(PARTS_OF_NC1, in_order, strict=True))
+    return values
 
 
 def _some_among_all(

@@ -8,6 +8,7 @@ trains what an experiment lacks, in the order of the page, and exports each fini
 results/sealed/. Two such processes take turns. recipes/protocol-3.sh sets everything up.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -164,8 +165,8 @@ def go_on(name: str, images: str, lr: float = 0.1) -> None:
 def _waiting(experiment: Experiment, images: str, lr: float) -> list[RunConfig]:
     """The runs that are neither exported nor diverged, of the wanted seeds; of no seed that a
     diverged run ended."""
-    store = sealed()
-    there, bad = set(store.ids()), diverged_runs(experiment.collection)
+    there = set(sealed().ids())
+    bad = diverged_runs(experiment.collection)
     waiting: list[RunConfig] = []
     wanted = len(experiment.seeds)
     for seed in (*experiment.seeds, *experiment.spare_seeds()):
@@ -201,10 +202,10 @@ def _train(config: RunConfig, experiment: Experiment) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(paths.results() / "claims" / "export.lock"):
         if not failures:
-            found = default_store().open(run)
+            finished = default_store().open(run)
             name = config.data.dataset
-            sealed().add(experiment.collection, [found], {name: outline(name)._asdict()})
-            if has_diverged(found.history):
+            sealed().add(experiment.collection, [finished], {name: outline(name)._asdict()})
+            if has_diverged(finished.history):
                 _note_diverged(folder, run, "training accuracy below 50 %")
         elif "diverged" in failures.lower():
             _note_diverged(folder, run, failures)
@@ -269,8 +270,8 @@ def complete_seeds(
     bad = {run for run, rows in frame.groupby("run_id") if has_diverged(rows)}
     seeds = []
     for seed, rows in runs.groupby("seed"):
-        mine = rows[rows["cell"].isin(cells)]
-        if set(mine["cell"]) == set(cells) and bad.isdisjoint(mine["run_id"]):
+        wanted = rows[rows["cell"].isin(cells)]
+        if set(wanted["cell"]) == set(cells) and bad.isdisjoint(wanted["run_id"]):
             seeds.append(int(seed))
     return tuple(seeds)
 
@@ -282,10 +283,10 @@ def check_precision(records: Mapping[str, Any]) -> None:
     ----------
     records : run id → its config and provenance
     """
-    found = {record["config"]["train"]["precision"] for record in records.values()}
-    if len(found) > 1:
+    precisions = {record["config"]["train"]["precision"] for record in records.values()}
+    if len(precisions) > 1:
         raise ValueError(
-            f"runs in {' and in '.join(sorted(found))} cannot be compared; leave out one kind"
+            f"runs in {' and in '.join(sorted(precisions))} cannot be compared; leave out one kind"
         )
 
 
@@ -306,18 +307,18 @@ def _entering(
     return frame[frame["seed"].isin(seeds) & here], seeds
 
 
-def _word(found: Sequence[Interval]) -> str:
-    return "described" if found[0].n < MIN_SEEDS else joint(found)
+def _word(intervals: Sequence[Interval]) -> str:
+    return "described" if intervals[0].n < MIN_SEEDS else joint(intervals)
 
 
-def _row(what: str, found: Interval, word: str = "") -> dict[str, Any]:
-    low, high = found.ends()
+def _row(what: str, difference: Interval, word: str = "") -> dict[str, Any]:
+    low, high = difference.ends()
     return {
         "what": what,
-        "mean": found.mean,
+        "mean": difference.mean,
         "low": low,
         "high": high,
-        "seeds": found.n,
+        "seeds": difference.n,
         "verdict": word,
     }
 
@@ -333,20 +334,19 @@ def _estimate(
     """An estimate of one metric: of the log ratio, for accuracies of the difference in
     percentage points."""
     logs = not metric.startswith("accuracy")
-    return _row(
-        f"{what}: {metric}",
-        pairs(frame, metric, split, arm=arm, against=against, relative=logs).interval,
-    )
+    compared = pairs(frame, metric, split, arm=arm, against=against, relative=logs)
+    return _row(f"{what}: {metric}", compared.interval)
 
 
 def _primary(frame: pd.DataFrame, against: str) -> tuple[list[Interval], list[dict[str, Any]]]:
-    found, rows = [], []
+    intervals = []
+    rows = []
     for metric in PRIMARY:
         compared = pairs(frame, metric, relative=True, against=against)
-        found.append(compared.interval)
+        intervals.append(compared.interval)
         alone = compared.verdict("reduced", "lower", phase="described").word
         rows.append(_row(metric, compared.interval, alone))
-    return found, rows
+    return intervals, rows
 
 
 def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
@@ -359,7 +359,7 @@ def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str =
     reason : why no more seeds can be run, as committed on the page
     """
     check_precision(records)
-    cells = [(float(k_a), RATIO, model) for k_a in TENTHS for model in ALL_THREE]
+    cells = list(itertools.product(map(float, TENTHS), [RATIO], ALL_THREE))
     frame, seeds = _entering(frame, cells, len(EXPERIMENTS["E1"].seeds), reason)
     primary, tests = _primary(frame, "explicit_matched")
     estimates = []
@@ -423,11 +423,11 @@ def bridge(again: pd.DataFrame, tracked: pd.DataFrame) -> pd.DataFrame:
     again, tracked : histories of the same runs, with columns run_id, epoch, split, metric and value
     """
     rows = []
-    for run, mine in again.groupby("run_id"):
-        other = tracked[tracked["run_id"] == run]
+    for run, there in again.groupby("run_id"):
+        here = tracked[tracked["run_id"] == run]
         row = {"run_id": run}
         for metric in (NC2, NC3, TRACE_RATIO):
-            row[metric] = float(np.log(_last(mine, metric) / _last(other, metric)))
+            row[metric] = float(np.log(_last(there, metric) / _last(here, metric)))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -441,8 +441,7 @@ def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str
     """E2: CIFAR-100, K_A = 50. Parameters as of `analyse_block`; the frame may hold balanced
     runs."""
     check_precision(records)
-    both = ("explicit", "deq")
-    cells = [(50.0, ratio, model) for ratio in (100.0, 10.0) for model in both]
+    cells = list(itertools.product([50.0], [100.0, 10.0], ["explicit", "deq"]))
     imbalanced, seeds = _entering(frame, cells, len(EXPERIMENTS["E2"].seeds), reason)
     highest = imbalanced[imbalanced["R"] == 100.0]
     primary, tests = _primary(highest, "explicit")
