@@ -1,6 +1,7 @@
 """What the first cells of the notebooks on Ling et al. and Wu et al. say, for ``test_findings``.
 
-Numbers of `STORED` are those of the tables in ``results/reference/sister-papers``; those of `COMPUTED` take seconds.
+Numbers of `STORED` are those of the tables in ``results/reference/sister-papers``; those of
+`COMPUTED` take seconds.
 """
 
 import re
@@ -25,15 +26,18 @@ def table(name: str) -> pd.DataFrame:
     return pd.read_csv(paths.reference() / f"sister-papers/{name}-quick.csv", keep_default_na=False)
 
 
-# --- Ling et al., ICML 2024 -----------------------------------------------------------------------------------------
+# --- Ling et al., ICML 2024 -----------------------------------------------------------------------
 
 
 def ling_fig1() -> Iterator[str]:
     errors = table("ling-errors")
-    left = errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].set_index("activation")
+    left = errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].set_index(
+        "activation"
+    )
     assert len(left) == 6 and set(errors["verdict"]) == {"supported"}
     assert set(left["error at n=800"].nlargest(2).index) == {"tanh", "erf"}
-    least, most = 100 * left["error at n=800"].min(), 100 * left["error at n=800"].max()
+    least = 100 * left["error at n=800"].min()
+    most = 100 * left["error at n=800"].max()
     yield f"it is {least:.0f} to {most:.0f} % of the kernel's norm"
 
 
@@ -66,11 +70,14 @@ def ling_ntk() -> Iterator[str]:
 
 
 def ling_spectra() -> Iterator[str]:
-    published = ke.published_kernels("density").set_index(["data", "activation"])["value"]["gaussian mixture"]
+    published = ke.published_kernels("density").set_index(["data", "activation"])["value"][
+        "gaussian mixture"
+    ]
     x, labels, moments = ke.gaussian_mixture(800, 1000, 7)
     gaps = []
     for activation in ("relu", "tanh"):
-        kernel, errors = ke.implicit_ck(x, activation, 0.2), []
+        kernel = ke.implicit_ck(x, activation, 0.2)
+        errors = []
         for convention in ("trace", "empirical"):
             tau0 = ke.resolve_tau0(x, labels, convention, moments)
             near = ke.equivalent(x, labels, moments, activation, 0.2, tau0)
@@ -91,15 +98,16 @@ def ling_your_own_activation() -> Iterator[str]:
     x, _, _ = ke.gaussian_mixture(800, 640)
     kernel = ke.implicit_ck(x, softplus, 0.2)
     matched = ke.match_layers(softplus, 0.2, ke.empirical_tau0(x)).layers
-    shallow, plain = (
-        100 * ke.spectral_norm(kernel - ke.explicit_kernels(x, layers)[0]) / ke.spectral_norm(kernel)
-        for layers in (matched, [softplus, softplus])
-    )
-    yield f"differs from the DEQ's by {shallow:.1f} %"
-    yield f"differs by {plain:.0f} %"
+
+    def difference(layers):
+        network, _ = ke.explicit_kernels(x, layers)
+        return 100 * ke.spectral_norm(kernel - network) / ke.spectral_norm(kernel)
+
+    yield f"differs from the DEQ's by {difference(matched):.1f} %"
+    yield f"differs by {difference([softplus, softplus]):.0f} %"
 
 
-# --- Wu et al., NeurIPS 2024 ----------------------------------------------------------------------------------------
+# --- Wu et al., NeurIPS 2024 ----------------------------------------------------------------------
 
 
 def trained(place: str, claim: str, verdict: str) -> dict[str, float]:
@@ -107,7 +115,9 @@ def trained(place: str, claim: str, verdict: str) -> dict[str, float]:
     rows = table("wu-verdicts")
     (row,) = rows[(rows["place"] == place) & (rows["claim"] == claim)].to_dict("records")
     assert row["verdict"] == verdict
-    return {name: float(value) for name, value in EVIDENCE.search(row["evidence"]).groupdict().items()}
+    return {
+        name: float(value) for name, value in EVIDENCE.search(row["evidence"]).groupdict().items()
+    }
 
 
 def evidence(start: str) -> str:
@@ -123,7 +133,11 @@ def wu_fig1() -> Iterator[str]:
     for panel, d in (("b", 10), ("e", 20)):
         plain = trained(f"Figure 1{panel}", f"our g, d = {d}: smaller error, plain FNN", "lower")
         assert plain["fnn"] / plain["deq"] > 40
-        trained(f"Figure 1{panel}", f"our g, d = {d}: smaller error, FNN with trained scales", "not significant")
+        trained(
+            f"Figure 1{panel}",
+            f"our g, d = {d}: smaller error, FNN with trained scales",
+            "not significant",
+        )
     yield "more than 40 times smaller"
     for panel, task in (("c", "f1"), ("f", "f2")):
         trained(f"Figure 1{panel}", f"our {task}: smaller error on the unseen", "not significant")
@@ -133,7 +147,10 @@ def wu_fig2() -> Iterator[str]:
     for task in ("f1", "f2"):
         denser = trained("Figure 2", f"our {task}: denser features than FNN 20×L3", "higher")
         yield f"{denser['deq']:.2f} against {denser['fnn']:.2f}"
-        assert trained("Figure 2", f"our {task}: denser features than FNN 20×L5", "higher")["fnn"] < denser["fnn"]
+        assert (
+            trained("Figure 2", f"our {task}: denser features than FNN 20×L5", "higher")["fnn"]
+            < denser["fnn"]
+        )
         trained("Figure 2", f"our {task}: brighter heat map than FNN 20×L5", "higher")
         trained("Figure 2", f"our {task}: brighter heat map than FNN 20×L3", "not significant")
 
@@ -172,14 +189,17 @@ def wu_audio() -> Iterator[str]:
 
 def wu_theorem1() -> Iterator[str]:
     regions = sb.regions_table([*range(1, 11), 15])
-    assert (regions["regions"] == 2.0 ** regions["m"]).all() and (regions["iterations"] <= regions["m"]).all()
+    assert (regions["regions"] == 2.0 ** regions["m"]).all() and (
+        regions["iterations"] <= regions["m"]
+    ).all()
     yield r"$m=1,\dots,10$ and 15"
 
 
 def wu_theorem2() -> Iterator[str]:
     steep = sb.steep_table(range(6, 21, 2), 0.05)
     assert (steep[["triangular_error", "scalar_error"]] <= 0.05 + 2e-4).all(axis=None)
-    yield f"weights stay at {steep[['triangular_weight', 'scalar_weight']].max(axis=None):.0f} or below"
+    largest = steep[["triangular_weight", "scalar_weight"]].max(axis=None)
+    yield f"weights stay at {largest:.0f} or below"
     yield f"grow to {steep['fnn_weight'].max():.0f}"
     deq, fnn, balanced = re.findall(r"×(\d+\.?\d*)", evidence("our g: the DEQ's weights stay"))
     yield f"{deq} times in the DEQ and {fnn} times in the FNN, or {balanced} times"
@@ -187,14 +207,24 @@ def wu_theorem2() -> Iterator[str]:
 
 def wu_theorem3() -> Iterator[str]:
     flows = table("wu-verdicts").query("claim.str.startswith('gradient flow ends')")
-    assert set(flows["verdict"]) == {"holds"} and flows["evidence"].str.endswith("in 10 trials").sum() == 2
+    assert (
+        set(flows["verdict"]) == {"holds"}
+        and flows["evidence"].str.endswith("in 10 trials").sum() == 2
+    )
     yield "twenty problems"
     dense = evidence("the bias of a diagonal DEQ is dense")
-    deq = {float(start): float(value) for start, value in re.findall(r"β\(0\) = (\S+): (\d\.\d+)", dense)}
-    network = {float(start): float(value) for value, start in re.findall(r"(\d\.\d+) \((\S+?)\)", dense)}
+    deq = {
+        float(start): float(value)
+        for start, value in re.findall(r"β\(0\) = (\S+): (\d\.\d+)", dense)
+    }
+    network = {
+        float(start): float(value) for value, start in re.findall(r"(\d\.\d+) \((\S+?)\)", dense)
+    }
     assert {round(value / network[0.001]) for start, value in deq.items() if start >= 0.5} == {3}
     assert deq[0.1] < network[0.1]
-    better = re.search(r"better in (\d) of (\d) cases, .* predicts in (\d);", evidence("our plain bias"))
+    better = re.search(
+        r"better in (\d) of (\d) cases, .* predicts in (\d);", evidence("our plain bias")
+    )
     assert better[2] == better[3]
     yield f"smaller in {better[1]} of {better[2]} cases"
 
