@@ -108,3 +108,13 @@ def test_the_certificate_notices_a_wrong_answer(monkeypatch):
     honest = lp._solve
     monkeypatch.setattr(lp, "_solve", lambda *a: honest(*a)._replace(a=honest(*a).a * 0.98))
     assert lp.reference_optimum(10, 5, 3, 1, 1, 5).gap > 1e-4
+
+
+@pytest.mark.parametrize(("k_a", "digits"), [(3, 0.4717), (5, 1.7627), (7, 4.3628)])
+def test_a_total_collapse_is_possible_below_e0_alone(k_a, digits):
+    """The digits are those of the certificate of Proposition 4.2."""
+    e0 = lp.total_collapse_budget(10, k_a)
+    assert digits < e0 < digits + 1e-4
+    below, above = 0.999 * e0, 1.001 * e0
+    assert math.isfinite(lp.total_collapse_ratio(10, k_a, below, below))
+    assert lp.total_collapse_ratio(10, k_a, above, above) == math.inf
