@@ -120,6 +120,9 @@ def test_arms_are_geometric_means_with_the_range_of_seeds():
     assert len({line.get_color() for line in drawn(ax)}) == 3
     assert [line.get_linestyle() for line in drawn(ax)] == ["-", "--", "--"]
     assert ax.get_yscale() == "log" and len(ax.collections) == 3
+    band = ax.collections[0].get_paths()[0].vertices
+    at_first_step = band[band[:, 0] == 1, 1]
+    np.testing.assert_allclose([at_first_step.min(), at_first_step.max()], [1e-2, 1e-1])
 
 
 def test_traces_count_evaluations_from_one_and_leave_gaps():
