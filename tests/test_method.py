@@ -228,6 +228,51 @@ def test_the_table_of_faults_is_the_tracked_one(fault):
     assert f"| {fault} | {row['injected']} | {row['survived']} | {row['epochs_lost']} |" in INTERNALS
 
 
+# --- the way through the code ---------------------------------------------------------------------
+
+PACKAGE = paths.root() / "nclib"
+FILE = re.compile(r"[\w/]+\.(?:pyi?|ipynb|md)")
+
+
+def quoted(line):
+    """Files and names between backticks."""
+    words = re.findall(r"`([^`\s]+)`", line)
+    files = [word for word in words if FILE.fullmatch(word)]
+    names = [word for word in words if re.fullmatch(r"[A-Za-z_][\w.]*", word)]
+    return files, [name for name in names if name not in files]
+
+
+def text_of(files):
+    places = [PACKAGE / file if (PACKAGE / file).is_file() else paths.root() / file for file in files]
+    return "\n".join(place.read_text(encoding="utf-8") for place in places if place.is_file())
+
+
+def test_the_walks_and_the_list_of_changes_name_what_is_in_the_code():
+    walks = INTERNALS.partition("## Five walks")[2].partition("## Every file")[0]
+    checked = 0
+    for line in walks.splitlines():
+        files, names = quoted(line)
+        text = text_of(files)
+        for name in names if text else ():
+            missing = [part for part in name.split(".") if not re.search(rf"\b{part}\b", text)]
+            assert missing in ([], ["nc"]), line
+            checked += 1
+    assert checked > 80
+
+
+def test_the_table_of_files_has_every_file_once():
+    table = INTERNALS.partition("## Every file")[2].partition("Elsewhere:")[0]
+    folder, listed = "", []
+    for line in table.splitlines():
+        if line.startswith("| **"):
+            folder = "".join(re.findall(r"in `([^`]+)`", line))
+        if line.startswith("| `"):
+            listed += [folder + file for file in quoted(line.split("|")[1])[0]]
+    files = {file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py")}
+    files = {file for file in files if not file.endswith("__init__.py")} | {"__init__.pyi"}
+    assert sorted(listed) == sorted(files)
+
+
 # --- the checklists -------------------------------------------------------------------------------
 
 
