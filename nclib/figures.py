@@ -307,7 +307,7 @@ def _describe_data(images: DataConfig) -> str:
 
 # --- tables as people read them -------------------------------------------------------------------
 
-VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
+_VERDICTS = ("verdict", "slope is", "printed against ours")
 """What tables call their verdicts."""
 
 _COLUMN_NAMES = {
@@ -333,7 +333,7 @@ _CLAIMS = (
     *("remedy", "arm", "printed", "claim", "metric", "quantity", "accuracy", "measure"),
     *("model", "split"),
 )
-_FIRST = (*_PLACES, *_CLAIMS, *VERDICT_COLUMNS, "scale")
+_FIRST = (*_PLACES, *_CLAIMS, *_VERDICTS, "scale")
 _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command")
 _LAST += ("notebook", "runs")
 _FOR_PROGRAMS = ("id", "lead", "saved", "settings_planned")
