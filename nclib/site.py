@@ -29,6 +29,14 @@ BELOW = {
 }
 """Headings and pages of the list at the side, above and below the notebooks."""
 
+OF_PROTOCOL_2 = """:::{note}
+This page is as it was committed before the runs. Code has moved since: the registered analysis is
+now `nclib/papers/neural_collapse/protocol2.py`, and its test
+`tests/papers/neural_collapse/test_protocol2.py`. [Results](results.md) reports what came out.
+:::
+"""
+"""Shown below the title of ``docs/protocol.md``, which is frozen in the repository."""
+
 OPTIONS = ("-q",)
 """Of Sphinx; the tests add ``-W``, which makes a warning an error."""
 
@@ -136,6 +144,9 @@ def lay_out(pages: Sequence[Page], folder: Path) -> None:
     (folder / "docs").mkdir(parents=True)
     for file in docs.glob("*.md"):
         text = file.read_text("utf-8")
+        if file.name == "protocol.md":
+            title, _, rest = text.partition("\n")
+            text = f"{title}\n\n{OF_PROTOCOL_2}{rest}"
         if file.name != "index.md":
             (folder / "docs" / file.name).write_text(unlink(text, "docs", notebooks), "utf-8")
             continue

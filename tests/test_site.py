@@ -115,6 +115,15 @@ def test_every_page_of_docs_is_in_a_list():
     assert listed == written - {"docs/index"} | {"reference"}
 
 
+def test_the_frozen_protocol_says_where_its_code_is_now(tmp_path):
+    fill()
+    site.lay_out(site.executed_pages("smoke"), tmp_path)
+    shown = (tmp_path / "docs/protocol.md").read_text()
+    frozen = (paths.root() / "docs/protocol.md").read_text()
+    assert "protocol2.py" in shown and "protocol2.py" not in frozen
+    assert shown.replace(f"\n{site.OF_PROTOCOL_2}", "") == frozen
+
+
 def test_a_site_is_the_newest_until_a_notebook_is_executed_again():
     fill()
     assert not site.is_newest("smoke")
