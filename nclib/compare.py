@@ -180,7 +180,7 @@ def interval(values: Sequence[float]) -> Interval:
     Raises
     ------
     ValueError
-        For a table or matrix of values, and for masked ones.
+        For a table or matrix of values.
 
     Examples
     --------
@@ -189,8 +189,6 @@ def interval(values: Sequence[float]) -> Interval:
     >>> round(difference.mean, 3), round(difference.half, 3)
     (1.0, 0.248)
     """
-    if np.ma.is_masked(values):
-        raise ValueError("some values are masked; pass values.compressed()")
     values = np.asarray(values, dtype=float)
     if values.ndim != 1:
         raise ValueError(f"give one number for each seed, not an array of shape {values.shape}")
@@ -199,9 +197,7 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(float("nan"), float("nan"), 0)
     if n == 1:
         return Interval(float(values[0]), float("nan"), 1)
-    # A power of two near the largest value: the squares of 1e-200 would be 0.
-    unit = np.ldexp(1.0, np.frexp(np.abs(values).max())[1] - 1)
-    half = _critical(LEVEL, n) * (values / unit).std(ddof=1) * unit / np.sqrt(n)
+    half = _critical(LEVEL, n) * values.std(ddof=1) / np.sqrt(n)
     return Interval(float(values.mean()), float(half), n)
 
 
@@ -356,32 +352,37 @@ def _judged(
     equal: bool,
     within: float,
 ) -> tuple[str, str]:
-    """Word and remark, whatever the scale: those of the first rule that holds."""
-    printed = "equality is claimed" if claim else "the paper's difference is 0"
-    seeds = "1 seed" if difference.n == 1 else f"{difference.n} seeds"
-    rules = (
-        (difference.n < MIN_SEEDS, "reported", seeds),
-        (terminal is None, "reported", "terminal phase not known"),
-        (not terminal, "reported", "before the terminal phase"),
-        (not np.isfinite(difference.mean), "reported", "not measured"),
-        (
-            not difference.varies and difference.mean,
-            "reported",
-            "the same difference in every seed",
-        ),
-        (not difference.varies, "equal", "the same value in every seed"),
-        (equal, "equal", f"within {100 * within:.0f} %"),
-        (not difference.side, "not significant", ""),
-        (claim is None, difference.side, ""),
-        (claim in ("equal", 0), "reported", f"{difference.side}, where {printed}"),
-    )
-    for holds, word, remark in rules:
-        if holds:
-            return word, remark
-    wanted = claim
+    """Word and remark, whatever the scale."""
+    if difference.n == 1:
+        return "reported", "1 seed"
+    if difference.n < MIN_SEEDS:
+        return "reported", f"{difference.n} seeds"
+    if terminal is None:
+        return "reported", "terminal phase not known"
+    if not terminal:
+        return "reported", "before the terminal phase"
+    if not np.isfinite(difference.mean):
+        return "reported", "not measured"
+    if not difference.varies and difference.mean == 0:
+        return "equal", "the same value in every seed"
+    if not difference.varies:
+        return "reported", "the same difference in every seed"
+    if equal:
+        return "equal", f"within {100 * within:.0f} %"
+    if not difference.significant:
+        return "not significant", ""
+    if claim is None:
+        return difference.side, ""
+    if claim == "equal":
+        return "reported", f"{difference.side}, where equality is claimed"
+    if claim == 0:
+        return "reported", f"{difference.side}, where the paper's difference is 0"
+    claimed_side = claim
     if not isinstance(claim, str):
-        wanted = "higher" if claim > 0 else "lower"
-    return ("supported" if difference.side == wanted else "contradicted"), ""
+        claimed_side = "higher" if claim > 0 else "lower"
+    if difference.side == claimed_side:
+        return "supported", ""
+    return "contradicted", ""
 
 
 # --- pairs ----------------------------------------------------------------------------------------
@@ -394,8 +395,8 @@ class Pairs:
     Parameters
     ----------
     metric, split, arm, against, relative : as they were asked for
-    terminal : whether every run is in the terminal phase: both training accuracies of at least 99.9
-        % at the epoch judged; None where one of them is not known
+    terminal : whether every run is in the terminal phase: both training accuracies are at least
+        99.9 % at the epoch judged; None where one of them is not known
     table : a row for each pair: the columns of the setting, seed, both networks' values and
         ``difference``, arm − against, of their logarithms where ``relative``. Accuracies are in
         percent, their differences in points
@@ -693,9 +694,8 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
         deviation = values.std(ddof=1) if len(values) > 1 else np.nan
         table.append((*run_values, run["epoch"].iloc[-1], values.mean(), deviation, len(values)))
     runs = pd.DataFrame(table, columns=[*RUN, "epoch", "value", "std", "n"])
-    runs = runs.astype(
-        {"K_A": "Float64", "R": "Float64"}
-    )  # which turns pandas' own missing value into NaN below
+    # By way of Float64, which turns pandas' own missing value into NaN.
+    runs = runs.astype({"K_A": "Float64", "R": "Float64"})
     return runs.astype({"K_A": float, "R": float, "value": float, "std": float})
 
 
@@ -794,9 +794,9 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame with a row for each setting and model: value, half, seeds, and within_std, the mean of
-    the within-run
-    deviations.
+    DataFrame
+        A row for each setting and model: value, half, seeds, and within_std, the mean of the
+        deviations within a run.
     """
     rows = []
     for cell_values, cell in runs.groupby([*SETTING, "model"], dropna=False, sort=False):
@@ -818,11 +818,10 @@ def pooled_table(
 
     Returns
     -------
-    DataFrame with the columns metric, difference, half (95 % interval), detectable (see
-    `Interval`), seeds,
-    settings_found, verdict, scale and remark, by the rule of `Pairs.verdict` with the phase
-    described, and printed, the
-    claim where there is one.
+    DataFrame
+        metric; difference, half, detectable and seeds (see `Interval`); settings_found; verdict,
+        scale and remark, by the rule of `Pairs.verdict` with the phase described; and printed, the
+        claim where there is one.
     """
     if both is None:
         difference = interval([])
@@ -843,8 +842,10 @@ def pooled_table(
 def claims_table(
     frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train"
 ) -> pd.DataFrame:
-    """Metrics of both models at the last epoch, their paired difference and the verdict on the
-    paper's claim.
+    """Metrics of both models, their paired difference and the verdict on the paper's claim.
+
+    Accuracies are means over the last ten logged epochs, in percent; other metrics are those of the
+    last epoch.
 
     Parameters
     ----------
@@ -856,10 +857,10 @@ def claims_table(
 
     Returns
     -------
-    DataFrame with a row a metric: metric, deq and explicit (of the seeds that both have),
-    difference, half, detectable
-    and seeds (see `Interval`), verdict, scale and remark, by the rule of `verdict`, and printed,
-    the claim.
+    DataFrame
+        A row for each metric: metric; deq and explicit, the means over seeds; difference, half,
+        detectable and seeds (see `Interval`); verdict, scale and remark, by the rule of `verdict`;
+        and printed, the claim.
 
     Examples
     --------
@@ -903,10 +904,10 @@ def differences(
 
     Returns
     -------
-    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value,
-    difference, half,
-    detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the
-    terminal phase of both.
+    DataFrame
+        A row for each pair: metric; model (the one compared with); arm_value and value; difference,
+        half, detectable and seeds (see `Interval`); and verdict, scale and remark. Collapse needs
+        the terminal phase of both.
     """
     rows = []
     for metric, split in metrics.items():
@@ -971,11 +972,10 @@ def ratios(
 
     Returns
     -------
-    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all
-    in percent),
-    settings_found, lower_in (settings whose mean ratio is below 1), seeds, and verdict, scale and
-    remark, by the rule
-    of `verdict`.
+    DataFrame
+        A row for each metric: metric; change, low, high and detectable (the smallest decrease), all
+        in percent; settings_found; lower_in (settings whose mean ratio is below 1); seeds; and
+        verdict, scale and remark, by the rule of `verdict`.
     """
     claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
@@ -997,17 +997,9 @@ def ratios(
         rows.append(
             (metric, change, low, high, detectable, both.settings, lower_in, logs.n, *judged)
         )
-    columns = [
-        "metric",
-        "change",
-        "low",
-        "high",
-        "detectable",
-        "settings_found",
-        "lower_in",
-        "seeds",
-    ]
-    return pd.DataFrame(rows, columns=[*columns, *VERDICT_COLUMNS])
+    changes = ["change", "low", "high", "detectable"]
+    counts = ["settings_found", "lower_in", "seeds"]
+    return pd.DataFrame(rows, columns=["metric", *changes, *counts, *VERDICT_COLUMNS])
 
 
 SOLVER_COLUMNS = {

@@ -52,8 +52,6 @@ def test_interval_is_the_t_interval(n):
     for level in (0.95, 0.9):
         wanted = stats.t.interval(level, n - 1, loc=values.mean(), scale=stats.sem(values))
         assert found.ends(level) == pytest.approx(wanted)
-    for size in (1e-200, 1e200):  # whose squares are no numbers
-        assert interval(size * values).half / size == pytest.approx(found.half)
 
 
 def test_one_value_and_none_have_no_interval():
@@ -87,11 +85,9 @@ def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
     assert np.isnan(compare.spread([1.0])).all()
 
 
-def test_a_table_and_masked_values_are_refused():
+def test_a_table_is_refused():
     with pytest.raises(ValueError, match=r"one number for each seed, not an array of shape \(3, 2\)"):
         interval(np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"values\.compressed"):
-        interval(np.ma.masked_array([1.0, 2.0, 9.0], [False, False, True]))
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
