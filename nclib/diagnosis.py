@@ -18,30 +18,31 @@ PLAIN_STEPS = 100  # that the gradient is compared with
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What ``diagnose`` measured; print it to see each number beside its healthy range.
+    """The six numbers of ``diagnose``, and three that the first is read with; print it to see each
+    beside its healthy range.
 
     Attributes
     ----------
-    rows : B
-    converged : how many of them meet the tolerance, all rows evaluated together
-    evaluations : the median over the rows
-    max_steps : the most that are allowed
+    converged : how many rows meet the tolerance, all rows evaluated together
     starts_apart : the largest ‖z − z'‖ / ‖z‖ of two answers from two starts
     spectral_radius : the largest over some rows
     moved_by_input : the median ‖z(x') − z(x)‖ / ‖z(x)‖
     gradient_error : ‖g − g'‖ / ‖g'‖, of the layer's gradient g and that of plain steps g'
     cost : seconds of a step, forward and backward, over those of one evaluation of the cell
+    rows : B
+    evaluations : the median over the rows
+    max_steps : the most evaluations that are allowed
     """
 
-    rows: int
     converged: int
-    evaluations: float
-    max_steps: int
     starts_apart: float
     spectral_radius: float
     moved_by_input: float
     gradient_error: float
     cost: float
+    rows: int
+    evaluations: float
+    max_steps: int
 
     def __str__(self) -> str:
         converged = f"{self.converged} of {self.rows} in {self.evaluations:.0f}"
@@ -156,15 +157,15 @@ def _measure(layer: DEQ, x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -
         error = float((gradient - plain).norm() / plain.norm())
 
     return Diagnosis(
-        rows=len(converged),
         converged=int(converged.sum()),
-        evaluations=evaluations,
-        max_steps=max_steps,
         starts_apart=float(starts_apart.max()) if len(starts_apart) else math.nan,
         spectral_radius=radius,
         moved_by_input=float(moved.median()) if len(moved) else math.nan,
         gradient_error=error,
         cost=step / evaluation,
+        rows=len(converged),
+        evaluations=evaluations,
+        max_steps=max_steps,
     )
 
 

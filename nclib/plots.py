@@ -236,6 +236,11 @@ def curves(
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
     if rows.empty:
         raise ValueError(f"no row has the metric {metric!r} and the split {split!r}")
+    if rows.duplicated(["model", "seed", "epoch"]).any():
+        raise ValueError(
+            f"a model, seed and epoch have several values of {metric!r}, as where a frame mixes "
+            "settings: draw one of them, such as frame[frame['setting'] == 'balanced']"
+        )
     if log:
         plain_log(ax)
     drawn = [line.get_label() for line in ax.lines]  # another split may be drawn already
@@ -277,7 +282,7 @@ def sweep(
     rows : seed, split, at (the number), value, and the column ``by``; one quantity, each point and
         seed at most once
     by : "method" or "group", whose values are drawn in the colours of METHOD_STYLE and
-        GROUP_STYLE; line style is the split
+        GROUP_STYLE, and other values in the next colours; line style is the split
     ax : to draw in
     label, across : what the axes call the quantity and the number
     log, log_across : logarithmic axes. A sweep over tolerances, all below 1, runs from coarse to
@@ -286,10 +291,10 @@ def sweep(
     known = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
     labels = {}
     colours = {}
-    for name, style in known.items():
-        if (rows[by] == name).any():
-            labels[name] = style.label
-            colours[style.label] = style.colour
+    for name, style in styles_of(rows[by].unique(), known).items():
+        labels[name] = style.label
+        colours[style.label] = style.colour
+    widths = [3.2, 2.1] + [1.0] * len(colours)  # lines may agree: broad, then slender
     sns.lineplot(
         rows.assign(**{by: rows[by].map(labels)}),
         x="at",
@@ -298,7 +303,7 @@ def sweep(
         hue_order=list(colours),
         palette=colours,
         size=by,
-        sizes=dict(zip(colours, (3.2, 2.1, 1.0), strict=False)),  # lines may agree: broad, slender
+        sizes=dict(zip(colours, widths, strict=False)),
         style="split",
         dashes={"test": "", "train": (4, 1.5), "steps": (1, 1)},
         errorbar="sd",
@@ -328,18 +333,21 @@ def arms(
     Parameters
     ----------
     rows : model (its name in the legend), kind, seed, at, value; one point for each model, seed and
-        at. Equilibrium models keep their colours, the others take the next one; kind "fnn" is
-        dashed.
+        at. Equilibrium models keep their colours, the others take five in turn; every model has
+        the next of six markers; kind "fnn" is dashed.
     ax : to draw in
     label, across : what the axes call value and at
     log_across : a logarithmic x axis too. Values are on a logarithmic axis, and those that are not
         positive are left out.
     """
-    others = iter(_OTHER_COLOURS)
+    others = itertools.cycle(_OTHER_COLOURS)
     palette = {}
     dashes = {}
     for name, kind in rows.groupby("model", sort=False)["kind"].first().items():
-        palette[name] = _EQUILIBRIUM_COLOURS.get(kind) or next(others)
+        if kind in _EQUILIBRIUM_COLOURS:
+            palette[name] = _EQUILIBRIUM_COLOURS[kind]
+        else:
+            palette[name] = next(others)
         dashes[name] = (3, 1.5) if kind == "fnn" else ""
     ax.set(xscale="log" if log_across else "linear", yscale="log")
     sns.lineplot(

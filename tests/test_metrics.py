@@ -178,6 +178,24 @@ def test_the_least_values_without_a_simplex_are_reached(num_classes, dim):
     assert math.isnan(ideal["nc2_equiangular"].value)
 
 
+def test_the_least_nc2_equinorm_is_that_of_a_polygon_and_on_a_line_of_two_points():
+    for num_classes in (4, 5, 9):
+        angles = torch.arange(num_classes) * 2 * math.pi / num_classes
+        polygon = torch.stack([angles.cos(), angles.sin()], 1).double()
+        least = ideal_values(num_classes, 2)["nc2_equinorm"].value
+        assert metrics.nc2_equinorm(polygon) == pytest.approx(least, abs=1e-6) and least == 0
+    assert ideal_values(6, 1)["nc2_equinorm"].value == 0
+    for num_classes in (3, 5, 9):
+        few = num_classes // 2
+        line = torch.tensor([few + 1.0] * few + [-few] * (few + 1)).double().unsqueeze(1)
+        least = ideal_values(num_classes, 1)["nc2_equinorm"].value
+        assert line.sum() == 0 and metrics.nc2_equinorm(line) == pytest.approx(least, rel=1e-12)
+        others = centred(normal(num_classes, 200))
+        assert all(metrics.nc2_equinorm(v[:, None]) > least for v in others.T)
+    assert math.isnan(ideal_values(9, 1)["nc2_equinorm_minority"].value)
+    assert ideal_values(9, 2)["nc2_equinorm_minority"].value == 0
+
+
 # --- NumPy, written out plainly -------------------------------------------------------------------
 
 
@@ -476,7 +494,8 @@ def test_more_classes_than_a_simplex_has_corners_are_told_with_the_least_value()
     labels = torch.arange(60) % 6
     with pytest.warns(
         UserWarning,
-        match=r"6 classes form no simplex in d = 3 dim.* at least 0\.671 .*\(6, dim=3\)",
+        match=r"6 classes form no simplex in d = 3 dim.*, so that nc2_etf_distance and "
+        r"nc3_alignment are at least 0\.671 .*\(6, dim=3\)",
     ):
         report = nc_report(normal(60, 3), labels)
     assert report["nc2_etf_distance"] >= ideal_values(6, 3)["nc2_etf_distance"].value

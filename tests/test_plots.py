@@ -61,7 +61,7 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
 
 def test_mixed_settings_are_not_averaged():
     mixed = pd.concat([frame(), frame()])
-    with pytest.raises(ValueError, match="duplicate entries"):
+    with pytest.raises(ValueError, match="a frame mixes settings: draw one of them"):
         plots.curves(mixed, "accuracy", axes())
 
 
@@ -102,6 +102,17 @@ def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
     assert {"plain iteration", "Broyden", "train"} <= set(ax.get_legend_handles_labels()[1])
 
 
+def test_a_sweep_draws_methods_that_have_no_style_of_their_own():
+    names = ["newton", "fixed_point", "secant", "anderson", "broyden"]
+    points = itertools.product(names, range(2), (1, 2))
+    rows = pd.DataFrame(points, columns=["method", "seed", "at"])
+    rows = rows.assign(split="train", value=10.0 * rows["method"].map(names.index) + rows["at"])
+    ax = plots.sweep(rows, "method", axes(), label="residual", across="T")
+    assert sorted(line.get_ydata()[0] for line in drawn(ax)) == [1, 11, 21, 31, 41]
+    assert len({line.get_color() for line in drawn(ax)}) == 5
+    assert {"newton", "secant", "plain iteration"} <= set(ax.get_legend_handles_labels()[1])
+
+
 def _arm_rows():
     return pd.DataFrame(
         [
@@ -123,6 +134,14 @@ def test_arms_are_geometric_means_with_the_range_of_seeds():
     band = ax.collections[0].get_paths()[0].vertices
     at_first_step = band[band[:, 0] == 1, 1]
     np.testing.assert_allclose([at_first_step.min(), at_first_step.max()], [1e-2, 1e-1])
+
+
+def test_arms_have_room_for_more_models_than_colours():
+    names = [f"FNN {width}" for width in range(8)]
+    rows = pd.DataFrame(itertools.product(names, (0, 1), (1, 2)), columns=["model", "seed", "at"])
+    rows = rows.assign(kind="fnn", value=0.1 * rows["at"])
+    ax = plots.arms(rows, axes(), label="error", across="step")
+    assert len({(line.get_color(), line.get_marker()) for line in drawn(ax)}) == 8
 
 
 def test_traces_count_evaluations_from_one_and_leave_gaps():

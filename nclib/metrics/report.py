@@ -198,7 +198,7 @@ def nc_report(
         A class has no samples.
     UserWarning
         Classes have one sample and so no variance. Or there are more than d + 1 classes: then no
-        simplex exists, and NC2 cannot be 0.
+        simplex exists, and ``nc2_etf_distance`` and ``nc3_alignment`` cannot be 0.
 
     Notes
     -----
@@ -300,8 +300,8 @@ def _warn_of_limits(m: ClassMoments) -> None:
     if num_classes > m.dim + 1:
         least = ideal_values(num_classes, m.dim)["nc2_etf_distance"].value
         warnings.warn(
-            f"{num_classes} classes form no simplex in d = {m.dim} dimensions, so that NC2 and "
-            f"nc3_alignment are at least {least:.3f} here: "
+            f"{num_classes} classes form no simplex in d = {m.dim} dimensions, so that "
+            f"nc2_etf_distance and nc3_alignment are at least {least:.3f} here: "
             f"see nclib.ideal_values({num_classes}, dim={m.dim})",
             stacklevel=4,
         )
@@ -342,9 +342,11 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     -----
     For d < K − 1, ``nc2_etf_distance``, ``nc3_alignment`` and ``paper_eq13_uncentred`` cannot be
     less than √(2 − 2√(d/(K − 1))), which K vectors reach whose Gram matrix is a projection. NC1,
-    ``nc3_self_duality`` and NC4 can still be 0. The least ``nc2_equinorm``, ``nc2_equiangular`` and
-    ``minority_cosine`` are not known, that is NaN. So is, of majority and minority, what depends on
-    d: ask for the number of classes in the group.
+    ``nc3_self_duality`` and NC4 can still be 0. So can ``nc2_equinorm``: the corners of a regular
+    polygon are centred and equally long. For d = 1 and an odd K it is at least 1/√(K² − 1) where
+    all classes weigh the same: equal lengths would need as many means on one side of 0 as on the
+    other. The least ``nc2_equiangular`` and ``minority_cosine`` are not known, that is NaN. So is,
+    of majority and minority, what depends on d: ask for the number of classes in the group.
 
     Examples
     --------
@@ -368,8 +370,10 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     # k/(k − 1) for three classes; for two there is no value.
     of_group["nc2_equiangular"] = of_group["nc2_equiangular"]._replace(high=1.5)
     if rank < full:  # whether the simplex of a group fits depends on its classes
-        for name in ("nc2_etf_distance", "nc2_equinorm", "nc2_equiangular", "nc3_alignment"):
+        for name in ("nc2_etf_distance", "nc2_equiangular", "nc3_alignment"):
             of_group[name] = of_group[name]._replace(value=math.nan)
+        if rank == 1:  # then it depends on whether the number of classes is even
+            of_group["nc2_equinorm"] = of_group["nc2_equinorm"]._replace(value=math.nan)
     for group in GROUPS:
         for name in OF_GROUPS:
             values[f"{name}_{group}"] = of_group[name]
@@ -389,6 +393,11 @@ def _ideals(k: int, r: int) -> dict[str, Ideal]:
     printed = math.sqrt(1 - (2 * math.sqrt(r) - 1) / (k - 1))
     if simplex_fits:
         printed = 1 - 1 / math.sqrt(k - 1)
+    least_equinorm = 0.0  # as of a regular k-gon
+    if r == 1 and k % 2 == 1:
+        # The sum on each side of 0 is the same, S, so that the mean of |v| is 2S/k. The mean of v²
+        # is least where (k − 1)/2 equal values face (k + 1)/2 equal ones.
+        least_equinorm = 1 / math.sqrt(k**2 - 1)
     zero = 0.0 if simplex_fits else math.nan
     cosine = -1 / (k - 1) if simplex_fits else math.nan
 
@@ -398,7 +407,7 @@ def _ideals(k: int, r: int) -> dict[str, Ideal]:
     values["nc1_trace_ratio"] = Ideal(0.0, 0.0, inf)
     values["nc1_cdnv"] = Ideal(0.0, 0.0, inf)
     values["nc2_etf_distance"] = Ideal(least, least, math.sqrt(2))
-    values["nc2_equinorm"] = Ideal(zero, 0.0, math.sqrt(k - 1))
+    values["nc2_equinorm"] = Ideal(least_equinorm, 0.0, math.sqrt(k - 1))
     values["nc2_equiangular"] = Ideal(zero, 0.0, k / (k - 1))
     values["nc3_self_duality"] = Ideal(0.0, 0.0, 2.0)
     values["nc3_alignment"] = Ideal(least, least, 2.0)
