@@ -4,14 +4,19 @@ each answer.
 ``fixed_point`` is the loop, which all methods share. A method remembers past iterates and says
 where f is evaluated next. A row that is done leaves the work, which halves the time of a typical
 solve. Nothing here records gradients; ``nclib.deq`` attaches them to the answer.
+
+A new method needs a class of options and a ``_Memory`` here, both in ``Solver``. For use in stored
+runs its name goes into four more places: ``config.SolverConfig``, ``models.build_solver``,
+``plots.METHOD_STYLE`` and ``papers/neural_collapse/solver_sweep.METHODS``.
 """
 
 import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -51,8 +56,9 @@ class Solution:
     Attributes
     ----------
     value : (B, *) the best iterate of each row, in the type and layout of z0; NaN where no
-        evaluation was finite. A layer returns this very tensor: clone it before you change it in
-        place
+        evaluation was finite. With ``Unrolled`` it is the last iterate, better or not, since the
+        gradient is that of the steps. A layer returns this very tensor: clone it before you change
+        it in place
     residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value that is returned; inf where no
         evaluation was finite
     converged : (B,) bool, residual ≤ tol
@@ -288,13 +294,30 @@ def check_solver(solver: object) -> None:
         )
 
 
-# The methods: what they remember. All memories have one row for each row of the batch; as rows
-# leave, the first b of them are in use. ``take`` stores an evaluation and returns r = f(z) − z,
-# ``step`` says where to evaluate next, and ``move`` copies the rows at ``movers`` to the places at
-# ``holes``, between the two.
+# The methods: what they remember
+
+
+class _Memory(Protocol):
+    """What a method remembers of the rows that are worked on, and how it goes on from there.
+
+    It is made by ``solver.start(z)`` with one place for each row of the batch. As rows leave, the
+    first b places are in use. The loop calls ``take``, ``move`` where rows leave, and ``step``, in
+    this order.
+    """
+
+    def take(self, z: Tensor, fz: Tensor) -> Tensor:
+        """Remember the evaluation f(z), both (b, n), and return the residual r = f(z) − z."""
+
+    def move(self, holes: Tensor, movers: Tensor) -> None:
+        """Copy the rows at the places ``movers`` to the places ``holes``."""
+
+    def step(self, z: Tensor) -> Tensor:
+        """Where f is evaluated next, (b, n)."""
 
 
 class _PlainMemory:
+    """z ← z + (1 − damping)·r."""
+
     def __init__(self, solver: FixedPointIteration, z: Tensor) -> None:
         self.step_size = 1 - solver.damping
         self.r = torch.empty_like(z)
@@ -310,17 +333,29 @@ class _PlainMemory:
 
 
 class _AndersonMemory:
+    """The step of ``Anderson``, by the normal equations of its γ.
+
+    With S = diag(1/‖Δr_j‖) and γ = S y the differences have norm 1, and y solves
+
+        (S ΔRᵀΔR S + ridge·I) y = S ΔRᵀ r.
+
+    S_jj = 0 makes y_j = 0 and so leaves the difference j out. Only scalar products enter: the Gram
+    matrix ΔRᵀΔR, which gets one new row and column in a step, and ΔRᵀ r.
+
+    The states lie in two rings, one of r and one of f. Their ``current`` place holds r and f of the
+    last evaluation, the others the differences Δr_j and Δf_j. With the weights −γ_j at these and 1
+    at the current place, f − ΔF γ is one product of the weights with a ring, and r − ΔR γ with the
+    other.
+    """
+
     def __init__(self, solver: Anderson, z: Tensor) -> None:
         batch, size = z.shape
         self.places = min(solver.history, solver.max_steps) + 1
         self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
         self.damping = solver.damping
-        # Two rings that hold r and f at the current place, and at the others their differences, one
-        # to the next.
         self.rings = z.new_empty(2, batch, self.places, size)
         self.gram = z.new_zeros(batch, self.places, self.places, dtype=torch.float64)
-        # 1/‖Δr‖ of each difference; 0 leaves it out.
-        self.scale = z.new_zeros(batch, self.places, dtype=torch.float64)
+        self.inverse_norms = z.new_zeros(batch, self.places, dtype=torch.float64)  # diagonal of S
         self.count = 0  # steps made
 
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
@@ -329,70 +364,86 @@ class _AndersonMemory:
         return torch.sub(fz, z, out=r)
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (*self.rings, self.gram, self.scale):
+        for memory in (*self.rings, self.gram, self.inverse_norms):
             memory[holes] = memory[movers]
 
     def step(self, z: Tensor) -> Tensor:
         b = len(z)
-        here = self.count % self.places
-        last = (self.count - 1) % self.places
+        current = self.count % self.places
+        newest = (self.count - 1) % self.places  # of the evaluation before, which turns into Δr, Δf
         self.count += 1
         filled = min(self.count, self.places)
         rings = self.rings[:, :b, :filled]
-        r, f = rings
+        r_ring, f_ring = rings
         if filled == 1:
-            return torch.sub(f[:, 0], r[:, 0], alpha=self.damping)
+            return torch.sub(f_ring[:, 0], r_ring[:, 0], alpha=self.damping)
+        torch.sub(rings[:, :, current], rings[:, :, newest], out=rings[:, :, newest])
 
-        # r and f of the last evaluation become differences, and the Gram matrix gets their scalar
-        # products.
-        torch.sub(rings[:, :, here], rings[:, :, last], out=rings[:, :, last])
-        low, high = sorted((here, last))
-        both = r[:, low : high + 1 : high - low]
-        dots = torch.bmm(both, r.mT).double()  # (b, 2, filled): one pass over the memory
-        if here > last:
-            dots = dots.flip(1)
-        with_r, with_last = dots.unbind(1)
+        # r·Δr_j and Δr_newest·Δr_j for all j, in one pass over the ring of r.
+        low, high = sorted((current, newest))
+        pair = r_ring[:, low : high + 1 : high - low]
+        products = torch.bmm(pair, r_ring.mT).double()  # (b, 2, filled)
+        if current > newest:
+            products = products.flip(1)
+        r_products, newest_products = products.unbind(1)
+        r_newest = r_products[:, newest : newest + 1]  # r·Δr_newest
+        newest_norm2 = newest_products[:, newest : newest + 1]
         gram = self.gram[:b, :filled, :filled]
-        gram[:, last] = with_last
-        gram[:, :, last] = with_last
-        norm2 = with_last[:, last : last + 1]
+        gram[:, newest] = newest_products
+        gram[:, :, newest] = newest_products
 
-        # Where ‖r‖ grew, older differences mislead.
-        scale = self.scale[:b, :filled]
-        scale.masked_fill_(2 * with_r[:, last : last + 1] > norm2, 0)
-        scale[:, last : last + 1] = norm2.rsqrt().nan_to_num_(posinf=0)
-        scale[:, here] = 0
+        # ‖r‖² > ‖r − Δr_newest‖², that is ‖r‖ grew: older differences mislead.
+        inverse_norms = self.inverse_norms[:b, :filled]
+        inverse_norms.masked_fill_(2 * r_newest > newest_norm2, 0)
+        inverse_norms[:, newest : newest + 1] = newest_norm2.rsqrt().nan_to_num_(posinf=0)
+        inverse_norms[:, current] = 0  # no difference
 
-        # Solve for γ with differences of norm 1.
-        system = gram * (scale.unsqueeze(1) * scale.unsqueeze(2))
+        system = gram * (inverse_norms.unsqueeze(1) * inverse_norms.unsqueeze(2))
         system.diagonal(dim1=1, dim2=2).fill_(1 + self.ridge)
-        solution, _ = torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))
-        weights = solution.squeeze(2).mul_(-scale)
-        weights[:, here] = 1
+        y, _ = torch.linalg.solve_ex(system, (r_products * inverse_norms).unsqueeze(2))
+        weights = y.squeeze(2).mul_(-inverse_norms)  # −γ
+        weights[:, current] = 1
         weights = weights.to(z.dtype).unsqueeze(1)
-        new = torch.bmm(weights, f).squeeze(1)
+        new = torch.bmm(weights, f_ring).squeeze(1)
         if self.damping:
-            new = new - self.damping * torch.bmm(weights, r).squeeze(1)
+            new = new - self.damping * torch.bmm(weights, r_ring).squeeze(1)
         return new
 
 
 class _BroydenMemory:
+    """The step of ``Broyden``, from the steps s_1, …, s_k and the residual r alone.
+
+    −B⁻¹r is the product of factors I + θ_j s_{j+1} s_jᵀ/‖s_j‖², applied to r one after another.
+    Before the factor j the vector is t_j, from t_1 = r on, and the factor adds a_j s_{j+1}:
+
+        t_j = r + Σ_{i<j} a_i s_{i+1},   a_j = θ_j (s_j·t_j) / ‖s_j‖².
+
+    Each a_j is linear in the products s_i·r with i ≤ j: a = L d, d_i = s_i·r. The last row of L
+    follows from those above, since s_k·t_k = s_k·r + Σ_{i<k} (s_k·s_{i+1}) a_i:
+
+        L_k = θ_k / ‖s_k‖² · (e_k + Σ_{i<k} (s_k·s_{i+1}) L_i).
+
+    The factor k holds the new step itself. With p = s_k·t_k/‖s_k‖²,
+
+        s_{k+1} = t_k + θ_k p s_{k+1},   so that s_{k+1} = t_k / (1 − θ_k p).
+
+    θ_k = 1, unless |1 − p| is less than ``SMALLEST_PIVOT``; then it makes |1 − θ_k p| that.
+    """
+
     def __init__(self, solver: Broyden, z: Tensor) -> None:
         batch, size = z.shape
         self.history = min(solver.history, solver.max_steps)
-        # s_1, s_2, …, and r where the next one will be.
-        self.steps = z.new_empty(batch, self.history, size)
-        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = (θ_j / ‖s_j‖²)
-        # s_j·(what came before): linear in the products s_i·r, with this lower triangular matrix.
-        self.lower = z.new_zeros(batch, self.history, self.history, dtype=torch.float64)
+        # s_{j+1} is at place j; r is at place ``count``, which the next step takes after it.
+        self.states = z.new_empty(batch, self.history, size)
+        self.lower = z.new_zeros(batch, self.history, self.history, dtype=torch.float64)  # L
         self.count = 0  # steps kept
 
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
         self.count %= self.history
-        return torch.sub(fz, z, out=self.steps[: len(z), self.count])
+        return torch.sub(fz, z, out=self.states[: len(z), self.count])
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.steps[:, : self.count + 1], self.lower):
+        for memory in (self.states[:, : self.count + 1], self.lower):
             memory[holes] = memory[movers]
 
     def step(self, z: Tensor) -> Tensor:
@@ -400,25 +451,31 @@ class _BroydenMemory:
         k = self.count
         self.count += 1
         if k == 0:
-            return z + self.steps[:b, 0]
-        known = self.lower[:b, : k - 1, : k - 1]
-        newest = self.lower[:b, k - 1, :k]
-        dots = torch.bmm(self.steps[:b, k - 1 : k + 1], self.steps[:b, :k].mT).double()
-        with_last, with_r = dots.unbind(1)  # s_k·s_i and r·s_i, i ≤ k, in one pass over the memory
-        norm2 = with_last[:, -1:]
-        a = torch.bmm(known, with_r[:, :-1].unsqueeze(2)).squeeze(2)
-        # The last factor holds the new step itself: s = (r + Σ_j a_j s_{j+1}) / (1 − θ p).
-        p = (with_r[:, -1:] + (with_last[:, 1:] * a).sum(1, keepdim=True)) / norm2
+            return z + self.states[:b, 0]
+        steps = self.states[:b, :k]  # s_1, …, s_k
+        newest_and_r = self.states[:b, k - 1 : k + 1]  # s_k, r
+        later_and_r = self.states[:b, 1 : k + 1]  # s_2, …, s_k, r
+        rows_above = self.lower[:b, : k - 1, : k - 1]  # L_1, …, L_{k−1}
+        last_row = self.lower[:b, k - 1, :k]  # L_k
+
+        # s_k·s_i and r·s_i for i ≤ k, in one pass over the memory.
+        products = torch.bmm(newest_and_r, steps.mT).double()
+        newest_products, r_products = products.unbind(1)
+        newest_norm2 = newest_products[:, -1:]
+        a = torch.bmm(rows_above, r_products[:, :-1].unsqueeze(2)).squeeze(2)  # a_1, …, a_{k−1}
+        newest_t = r_products[:, -1:] + (newest_products[:, 1:] * a).sum(1, keepdim=True)  # s_k·t_k
+        p = newest_t / newest_norm2
         gap = 1 - p
-        pivot = gap.abs().clamp_min_(SMALLEST_PIVOT).copysign_(gap)
+        pivot = gap.abs().clamp_min_(SMALLEST_PIVOT).copysign_(gap)  # 1 − θ_k p
         theta = torch.where(pivot == gap, 1, (1 - pivot) / p)
-        newest[:, :-1] = torch.bmm(with_last[:, 1:].unsqueeze(1), known).squeeze(1)
-        newest[:, -1] = 1
-        newest *= theta / norm2
+
+        last_row[:, :-1] = torch.bmm(newest_products[:, 1:].unsqueeze(1), rows_above).squeeze(1)
+        last_row[:, -1] = 1
+        last_row *= theta / newest_norm2
         weights = torch.cat((a, torch.ones_like(p)), 1) / pivot
-        new = torch.bmm(weights.to(z.dtype).unsqueeze(1), self.steps[:b, 1 : k + 1]).squeeze(1)
-        self.steps[:b, k] = new
-        return z + new
+        new_step = torch.bmm(weights.to(z.dtype).unsqueeze(1), later_and_r).squeeze(1)
+        self.states[:b, k] = new_step
+        return z + new_step
 
 
 # The loop
@@ -497,6 +554,9 @@ def solve(
 
     With ``halve``, rows leave only when half of them are done, for maps that are prepared for each
     batch size. With ``max_steps``, the solver's own limit is replaced.
+
+    Rows leave and never come back. From one call of f to the next the working rows are therefore
+    the same where their number is, and f may keep what it knows of them until it changes.
     """
     check_solver(solver)
     if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
@@ -505,15 +565,15 @@ def solve(
         )
     for i, tensor in enumerate(args):
         check_rows(f"args[{i}]", tensor, len(z0))
-    if max_steps is None:
-        max_steps = solver.max_steps
+    if max_steps is not None:
+        solver = replace(solver, max_steps=max_steps)  # so that its memory is as small as it may be
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
     evidence = _Evidence(len(z0), solver.tol)
     value = torch.empty_like(work.z)
 
-    while work.live.any() and len(evidence.trace) < max_steps:
+    while work.live.any() and len(evidence.trace) < solver.max_steps:
         fz = evaluate(f, restore(work.z).to(z0.dtype), work.args, len(z0))
         fz = flatten(fz).to(dtype)
         r = work.memory.take(work.z, fz)
@@ -523,7 +583,7 @@ def solve(
         better, done = evidence.add(size, scale, work.row, work.live)
         work.keep(better)
 
-        leaving = work.live if len(evidence.trace) == max_steps else done
+        leaving = work.live if len(evidence.trace) == solver.max_steps else done
         if leaving.any():
             rows = _to_device(work.row[leaving], z0)
             value[rows] = work.best_z[_to_device(np.flatnonzero(leaving), z0)]
@@ -597,7 +657,7 @@ class _Work:
     def __init__(self, solver: Solver, z: Tensor, args: Sequence[Tensor]) -> None:
         self.z = z
         self.best_z = z
-        self.memory = solver.start(z)
+        self.memory: _Memory = solver.start(z)
         self.args = list(args)
         self.args_are_copies = False
         self.row = np.arange(len(z))  # which row of the batch is worked on at each place

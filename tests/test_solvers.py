@@ -319,6 +319,18 @@ def test_a_limit_for_one_solve_takes_the_place_of_the_solvers():
     assert answer.num_evals == 3 and answer.status.tolist() == [Status.MAX_STEPS] * 2
 
 
+@pytest.mark.parametrize("method", ACCELERATED)
+def test_a_limit_for_one_solve_keeps_the_memory_small(method, monkeypatch):
+    limits = []
+    start = method.start
+    monkeypatch.setattr(method, "start", lambda self, z: limits.append(self) or start(self, z))
+    solve(torch.cos, method(1e-12, history=5), torch.zeros(2, 3), max_steps=2)
+    assert [solver.max_steps for solver in limits] == [2]
+    memory = start(limits[0], torch.zeros(2, 3))
+    states = memory.rings[0] if method is Anderson else memory.states
+    assert states.shape[1] <= 3
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_diverged_row_keeps_its_best_finite_iterate(method):
     """Mixing with a mask by multiplication would turn it into NaN."""
