@@ -149,6 +149,9 @@ def reproduce(
     largest: Annotated[
         bool, typer.Option("--largest", help="Also plot the stored runs of a larger scale.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Without names: train the studies beyond the papers too.")
+    ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
 ) -> None:
     """Regenerate figures and tables: train missing runs, execute each notebook with its runs."""
@@ -161,7 +164,14 @@ def reproduce(
         return
     with _progress_bar() as progress:
         summary = notebooks.reproduce(
-            names or (), profile, parameter or (), workers, train, force, progress=progress
+            names or (),
+            profile,
+            parameter or (),
+            workers,
+            train,
+            force,
+            progress=progress,
+            everything=everything,
         )
     ok = summary.ok
     if largest and not summary.folder:  # it goes with a profile's own parameters

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from nclib import paths, provenance
-from nclib.config import DataConfig, RunConfig, TrainConfig
+from nclib.config import DataConfig, RunConfig, TrainConfig, run_id
 from nclib.metrics import LABELS
 from nclib.paths import csv_bytes, sha256, write_atomic
 from nclib.profiles import class_counts, outline
+from nclib.store import ReferenceStore, one_place
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,11 +126,13 @@ def _save(
 ) -> dict[str, Path]:
     """Write the files by their endings, and beside them ``<base>.json``: caption, runs, checksums,
     commit and versions."""
+    runs = sorted({str(run) for run in runs})
     record = {
         "name": name,
         "caption": caption,
         "profile": profile,
-        "runs": sorted({str(run) for run in runs}),
+        "runs": runs,
+        "runs_from": _where(runs),
         **provenance.capture(),
         "files": {},
     }
@@ -142,6 +145,17 @@ def _save(
     # Last: its presence shows that the rest is complete.
     written["json"] = write_atomic(f"{base}.json", text)
     return written
+
+
+def _where(runs: Sequence[str]) -> str:
+    """Where the runs of a figure lie, for its record: trained here, or tracked in the
+    repository."""
+    if not runs:
+        return ""
+    place = one_place(runs)
+    if place is None:
+        return "trained here and tracked"
+    return "tracked" if isinstance(place, ReferenceStore) else "trained here"
 
 
 def _render(fig: Figure, ending: str) -> bytes:
@@ -224,9 +238,11 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
         seeds = f"{max(counts)} seeds"
     else:
         seeds = f"{min(counts)} to {max(counts)} seeds"
+    place = one_place(map(run_id, configs))
+    tracked = " Runs as tracked in the repository." if isinstance(place, ReferenceStore) else ""
     return (
         f"Profile {first.profile}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. "
-        f"{network}, {training}, {seeds}."
+        f"{network}, {training}, {seeds}.{tracked}"
     )
 
 

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,10 @@ SUMMARY = f"{profiles.MAIN_PAPER}/scorecard"
 
 DRAWN_AS_FAR_AS_THERE = dict(profiles.from_papers("DRAWN_AS_FAR_AS_THERE"))
 """Notebooks that train nothing and plot those of another's runs that are stored or tracked."""
+
+STUDIES = profiles.from_papers("STUDIES")
+"""Notebooks beyond what the papers print. Where nobody asks for them by name or with ``--all``, they
+are plotted from stored or tracked runs."""
 
 DRAW_A_PART = profiles.from_papers("DRAW_A_PART")
 """Notebooks that do so with ``--train finished``: they plot the pairs of runs that are there."""
@@ -283,14 +287,20 @@ class Summary:
 
 
 def prepare(
-    names: Iterable[str], profile: str, texts: Sequence[str] = (), train: str = "missing"
+    names: Iterable[str],
+    profile: str,
+    texts: Sequence[str] = (),
+    train: str = "missing",
+    plotted: Collection[str] = (),
 ) -> list[Task]:
     """Everything that can be checked without training: parameters, data set, and the runs that
     follow from them.
 
     Parameters
     ----------
-    names : full names, from `select`. The other arguments are those of `reproduce`
+    names : full names, from `select`
+    profile, texts, train : as of `reproduce`
+    plotted : those of the names for which nothing is trained
 
     Raises
     ------
@@ -311,8 +321,8 @@ def prepare(
         if "profile" in declared[name]:
             values["profile"] = profile
         if "train" in declared[name]:
-            values["train"] = train
-        if maker != name or (train == "finished" and name in DRAW_A_PART):
+            values["train"] = "never" if name in plotted else train
+        if maker != name or name in plotted or (train == "finished" and name in DRAW_A_PART):
             tasks.append(Task(name, values, needed={}, optional=configs))
         else:
             tasks.append(Task(name, values, needed=configs, optional={}))
@@ -421,12 +431,14 @@ def reproduce(
     force: bool = False,
     echo: Callable[[str], None] = print,
     progress: runs.Progress | None = None,
+    everything: bool = False,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables.
 
     Parameters
     ----------
-    names : see `select`; none means every notebook
+    names : see `select`; none means every notebook, where `STUDIES` are plotted from stored or
+        tracked runs
     profile : the size, see `nclib.profiles.PROFILES`
     texts : parameters as "name=value", see `given_values`. Where one differs from the notebook's
         own value, all results of the call lie in ``results/<profile>/with/<parameters>/``
@@ -438,6 +450,7 @@ def reproduce(
     force : execute what is unchanged, too. Runs are never trained again for it
     echo : receives each line that is said
     progress : as of `nclib.runs.ensure_runs`, called while runs are trained
+    everything : train the runs of `STUDIES` too, where no names are given
 
     Raises
     ------
@@ -447,7 +460,9 @@ def reproduce(
     started = time.monotonic()
     one_of(train, runs.TRAIN, "value of train")
     profiles.get_profile(profile)
-    tasks = _in_order(prepare(select(names), profile, texts, train))
+    names = list(names)
+    plotted = () if names or everything or train != "missing" else STUDIES
+    tasks = _in_order(prepare(select(names), profile, texts, train, plotted))
     values: dict[str, Any] = {}
     needed: dict[str, StoredConfig] = {}
     for task in tasks:
@@ -466,6 +481,9 @@ def reproduce(
             for task in tasks:
                 if missing & task.needed.keys() or not task.drawable:
                     rows[task.name] = Row(task.name, "not drawn")
+        for task in tasks:
+            if task.name in plotted and len(finished(task.optional)) < len(task.optional):
+                rows[task.name] = Row(task.name, "not drawn")
         wanted = [task for task in tasks if task.name not in rows]
         if train == "missing":
             to_train = list(needed.values())
@@ -475,7 +493,8 @@ def reproduce(
         rows |= _train_and_execute(wanted, to_train, workers, profile, force, echo, progress)
         skipped = [name for name, row in rows.items() if row.status == "not drawn"]
         if skipped:
-            echo(f"not drawn, as some of their runs are missing: {', '.join(skipped)}")
+            hint = "; --all trains them" if plotted else ""
+            echo(f"not drawn, as some of their runs are missing{hint}: {', '.join(skipped)}")
         same = sum(row.status == "unchanged" for row in rows.values())
         minutes = (time.monotonic() - started) / 60
         echo(f"{minutes:.1f} min, {same} of {len(rows)} notebooks unchanged")
@@ -572,7 +591,8 @@ def largest_scales(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """For each of these notebooks that has runs, the largest scale at which all of them are there.
 
     ``results/reference/scales.json`` lists the scales of the tracked runs, the largest first. A
-    notebook that plots what is there needs one pair of networks. Lessons are left out.
+    notebook that plots what is there (`DRAW_A_PART`) needs one pair of networks. Lessons are left
+    out.
 
     Returns
     -------
@@ -596,7 +616,7 @@ def largest_scales(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def _task_at(scale: Mapping[str, Any], name: str) -> Task | None:
     """What a notebook needs at a scale; None where that is nothing, or not there."""
     try:
-        (task,) = prepare([name], scale["profile"], _as_typed(scale), "never")
+        (task,) = prepare([name], scale["profile"], _as_typed(scale), "finished")
     except ConfigError:  # a notebook without these parameters, or without these data
         return None
     follows = set(scale["parameters"]) <= set(task.values)
@@ -637,7 +657,7 @@ def reproduce_largest(
         scale = wanted[chosen[0]]
         echo(f"from stored runs, without training: {folder.replace('/with/', ' with ')}")
         summary = reproduce(
-            chosen, scale["profile"], _as_typed(scale), train="never", force=force, echo=echo
+            chosen, scale["profile"], _as_typed(scale), train="finished", force=force, echo=echo
         )
         ok = ok and summary.ok
     file = paths.results(profile) / "largest.json"

@@ -40,6 +40,7 @@ from nclib.store import (
     identity_columns,
     labels,
     load_run,
+    one_place,
     reference_store,
     stack,
     tidy,
@@ -96,8 +97,9 @@ def ensure_runs(
     configs : the runs, trained in this order; repetitions are trained once
     executor : where to train: any `concurrent.futures.Executor` whose workers see the run store,
         such as ``dask.distributed.Client(…).get_executor()``; left out: on this machine
-    train : "missing" trains what the run store lacks; "never" takes what is stored or among the
-        reference results; "finished" is the same here: `drawable` has left out the others
+    train : "missing" trains what the run store lacks; "never" takes all runs from the run store, or
+        all from the reference results, or, where neither has all, each from where it is; "finished"
+        is the same here: `drawable` has left out the others
     workers : how many processes of this machine train at once; 1: here, one run after the other
     progress : called as ``progress(done, of, text)``, in runs, and in parts of them where they are
         trained here
@@ -143,11 +145,11 @@ def ensure_runs(
                 f"train={train!r} forbids training the {len(missing)} runs that are missing: "
                 f"{', '.join(missing)}. train='missing' trains them here"
             )
+    place = one_place(wanted)  # a pair that is half tracked compares two machines
     frames = []
     for run, config in wanted.items():
-        frames.append(
-            tidy(load_run(run)).assign(profile=config.profile, model=_columns(config)["model"])
-        )
+        stored = load_run(run) if place is None else place.open(run)
+        frames.append(tidy(stored).assign(profile=config.profile, model=_columns(config)["model"]))
     return stack(frames)
 
 

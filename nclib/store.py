@@ -690,6 +690,16 @@ def finished(runs: Iterable[str]) -> list[str]:
     return [run for run in runs if store.find(run) or run in tracked]
 
 
+def one_place(runs: Iterable[str]) -> RunStore | ReferenceStore | None:
+    """The run store where it has all of these runs, else the tracked results where they have all;
+    None where some are only here and some only there."""
+    runs = list(runs)
+    for place in (default_store(), reference_store()):
+        if all(place.has(run) for run in runs):
+            return place
+    return None
+
+
 def load_run(config: StoredConfig | str) -> StoredRun:
     """A finished run from the run store or, where it is not there, from the reference results.
 

@@ -318,6 +318,21 @@ def test_what_plots_the_runs_of_another_trains_none_and_waits_for_this_call(benc
     assert set(statuses(bench.reproduce("fig9", "fig1"))) == {"unchanged"}
 
 
+def test_studies_are_plotted_from_what_is_there_and_trained_where_somebody_asks(bench, monkeypatch):
+    monkeypatch.setattr(reproduce, "STUDIES", [FIG2])
+    figure(FIG1)
+    figure(FIG2)
+    assert statuses(bench.reproduce()) == ["executed", "not drawn"]
+    assert any("--all trains them" in line and FIG2 in line for line in bench.lines)
+    assert set(bench.trained) == {run_of(0), run_of(1)}
+    assert statuses(bench.reproduce(everything=True)) == ["unchanged", "executed"]
+    assert set(bench.trained) == {run_of(0), run_of(1), run_of(2)}
+    bench.trained.clear()
+    shutil.rmtree(default_store().root / run_of(2))
+    bench.reproduce("fig2")
+    assert set(bench.trained) == {run_of(2)}
+
+
 # --- the largest scale ----------------------------------------------------------------------------
 
 SEEDS = 'profile: str = "quick"\nseeds: int = 0\nwidth: int = 0\n'
@@ -343,7 +358,10 @@ def tracked(bench):
     return scales
 
 
-def test_the_first_scale_whose_runs_are_all_there_is_executed_and_listed(bench, tracked):
+def test_the_first_scale_whose_runs_are_all_there_is_executed_and_listed(
+    bench, tracked, monkeypatch
+):
+    monkeypatch.setattr(reproduce, "DRAW_A_PART", [])
     tracked({"width": 64}, {"seeds": 1})
     assert reproduce.reproduce_largest(profile="smoke", echo=bench.lines.append)
     folder = "smoke/with/seeds=1"

@@ -262,6 +262,21 @@ PARTS = [("walkthrough", "The course"), ("neural_collapse", "Sun & Shi: neural c
 """Headings of the folders of notebooks."""
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 """What is rendered first (`nclib.reproduce`)."""
+STUDIES = [
+    "neural_collapse/controls",
+    "neural_collapse/equilibrium_or_cell",
+    "neural_collapse/long_tail",
+    "neural_collapse/nc_definitions",
+    "neural_collapse/optimisers",
+    "neural_collapse/recipes",
+    "neural_collapse/remedies",
+    "neural_collapse/seeds_and_subsets",
+    "neural_collapse/solver_and_collapse",
+    "neural_collapse/which_gradient",
+    "neural_collapse/your_own_cell",
+]
+"""Notebooks beyond what the paper prints; `nclib reproduce` without names plots them from tracked
+runs."""
 DRAWN_AS_FAR_AS_THERE = [("neural_collapse/collapse", "neural_collapse/equilibrium_or_cell")]
 """Notebooks without runs of their own, and the notebook whose runs they draw as far as they are
 there."""
