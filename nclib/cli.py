@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-INSTALL = 'in the clone, type: pip install ".[companion,notebooks,docs]"'
+INSTALL = 'in the clone, type: pip install ".[notebooks,docs]"'
 
 try:
     import typer

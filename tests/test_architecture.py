@@ -104,4 +104,4 @@ def test_the_command_without_its_extra_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None; from nclib.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stdout == ""
-    assert 'pip install ".[companion' in done.stderr
+    assert 'pip install ".[notebooks,docs]"' in done.stderr

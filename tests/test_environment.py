@@ -62,7 +62,7 @@ def test_versions_with_known_holes_are_excluded(package, unsafe):
 
 
 def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
-    """The core accepts an older torch than the companion, and both may be installed by hand."""
+    """Layer and metrics work with an older torch, which may be installed by hand."""
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1+cpu"))
     with pytest.raises(ImportError, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu"):
         runpy.run_path(store.__file__)
