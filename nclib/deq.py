@@ -5,6 +5,7 @@ backward pass evaluates the cell once more at z*, so what is kept in between is 
 the number of steps.
 """
 
+import os
 import re
 import sys
 import warnings
@@ -37,6 +38,7 @@ from nclib.solvers import (
 )
 
 HALF = (torch.bfloat16, torch.float16)
+PACKAGES = (os.path.dirname(__file__) + os.sep, os.path.dirname(torch.__file__) + os.sep)
 Cell = Callable[..., Tensor]
 
 
@@ -340,7 +342,9 @@ class DEQ(nn.Module):
         self.last_solution: Solution | None = None
         self.last_backward: Solution | None = None
         self.warned: set[type[RuntimeWarning]] = set()  # clear it to be warned again
-        self.checked = False  # whether the cell was looked through for tensors that are not its own
+        # The cell that was looked through for tensors that are not its own. It is in a list, or
+        # torch would count it as a part of the layer a second time.
+        self.checked_cells: list[Cell] = []
 
     def forward(
         self,
@@ -411,9 +415,9 @@ class DEQ(nn.Module):
             )
         parameters = parameters_of(self.cell)
         autocast = _autocast_settings(rows[0].device.type)
-        if not self.checked:
+        if self.cell not in self.checked_cells:
             refuse_outside_tensors(self.cell, parameters, solution.value, rows, autocast)
-            self.checked = True
+            self.checked_cells = [self.cell]
         call = _Call(self, gradient, solver, failed, list(parameters), len(rows), autocast)
         return _ImplicitGradient.apply(call, solution.value, *rows, *parameters.values())
 
@@ -422,15 +426,28 @@ class DEQ(nn.Module):
             raise kind(message())
         if self.on_failure == "warn" and kind not in self.warned:
             self.warned.add(kind)
-            warnings.warn(message(), kind, stacklevel=2)
+            warnings.warn(message(), kind, stacklevel=_level_of_user())
 
     def __getstate__(self) -> dict:
-        """Copies and files are without the last batch's solution, and have not warned yet."""
-        return vars(self) | {"last_solution": None, "last_backward": None, "warned": set()}
+        """Copies and files are without the last batch's solution, have not warned yet, and look
+        through their cell anew."""
+        fresh = {"last_solution": None, "last_backward": None, "warned": set(), "checked_cells": []}
+        return vars(self) | fresh
 
 
 # torch.compiler.disable without its import of Dynamo, which takes longer than that of torch
 _solve_eager = torch._compile._disable_dynamo(DEQ._solve)
+
+
+def _level_of_user() -> int:
+    """The ``stacklevel`` of the user's line for a warning of the caller: the innermost line that is
+    neither ours nor torch's."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGES):
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 def _check_rule(gradient: Gradient, solver: Solver | None) -> None:
@@ -624,6 +641,20 @@ class _Call:
     autocast: dict
 
 
+class _Linearisation:
+    """The cell at a point z, with its graph: it gives products with Jᵀ, J = ∂f/∂z, and with ∂f."""
+
+    def __init__(
+        self, call: _Call, parameters: dict[str, Tensor], z: Tensor, rows: Sequence[Tensor]
+    ) -> None:
+        with recording(call.autocast):
+            self.z = z.detach().requires_grad_()
+            self.fz = call_with(call.layer.cell, parameters, (self.z, *rows))
+
+    def vjp(self, u: Tensor) -> Tensor:
+        return vjp(self.fz, self.z, u)
+
+
 class _ImplicitGradient(torch.autograd.Function):
     """The derivative of z* = f(z*, x), whichever way z* was found.
 
@@ -648,93 +679,110 @@ class _ImplicitGradient(torch.autograd.Function):
             )
         call = ctx.call
         z, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
-        stand_in = _rows_to_use(z, g) if call.failed else None
-        if stand_in is not None:
-            z = z[stand_in]
+        rows = tensors[: call.num_rows]
+        parameters = tensors[call.num_rows :]
+        nothing_left = False
+        if call.failed:  # rows that are NaN and left out of the loss: zero times NaN is NaN
+            left_out = flat_rows(z).isnan().any(1) & (flat_rows(g) == 0).all(1)
+            nothing_left = bool(left_out.all())
+            z, *rows = _with_stand_ins([z, *rows], left_out)
+
         inputs = []  # detached: derivatives are partial ones, and no hook of the user's runs twice
-        for i, tensor in enumerate(tensors):
-            if stand_in is not None and i < call.num_rows:
-                tensor = tensor[stand_in]
-            inputs.append(tensor.detach().requires_grad_(ctx.needs_input_grad[2 + i]))
+        for tensor, needs_grad in zip([*rows, *parameters], ctx.needs_input_grad[2:], strict=True):
+            inputs.append(tensor.detach().requires_grad_(needs_grad))
         rows = inputs[: call.num_rows]
         parameters = dict(zip(call.names, inputs[call.num_rows :], strict=True))
-
-        def linearise(z: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            with recording(call.autocast):
-                at = z.detach().requires_grad_()
-                return at, call_with(call.layer.cell, parameters, (at, *rows))
-
-        at, fz = linearise(z, rows)
+        linearisation = _Linearisation(call, parameters, z, rows)
         if isinstance(call.gradient, Implicit):
-            u = _solve_adjoint(call, linearise, at, fz, g, z, [row.detach() for row in rows])
+            constants = [row.detach() for row in rows]
+            u = _solve_adjoint(call, parameters, linearisation, g, z, constants)
         else:
-            u = _series(call.gradient, at, fz, g)
-        wanted = [tensor for tensor in inputs if tensor.requires_grad] if fz.requires_grad else []
-        none_is_left = stand_in is not None and z.isnan().all()  # all are NaN, and left out
-        if not wanted or none_is_left:
+            u = _series(call.gradient, linearisation, g)
+
+        fz = linearisation.fz
+        wanted = [tensor for tensor in inputs if tensor.requires_grad]
+        if nothing_left or not wanted or not fz.requires_grad:
             return (None,) * (2 + len(inputs))
         # None, not 0, for what f does not depend on: weight decay acts on a gradient of zero.
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), allow_unused=True))
         return None, None, *(next(grads) if tensor.requires_grad else None for tensor in inputs)
 
 
-def _rows_to_use(z: Tensor, g: Tensor) -> Tensor | None:
-    """Another row for each that is NaN and left out of the loss, since zero times NaN is NaN."""
-    left_out = flat_rows(z).isnan().any(1) & (flat_rows(g) == 0).all(1)
+def _with_stand_ins(tensors: list[Tensor], left_out: Tensor) -> list[Tensor]:
+    """The tensors, with the first row that is not left out in the place of each that is."""
     if not left_out.any():
-        return None
-    return torch.where(left_out, left_out.int().argmin(), torch.arange(len(z), device=z.device))
+        return tensors
+    place = torch.arange(len(left_out), device=left_out.device)
+    stand_in = torch.where(left_out, left_out.int().argmin(), place)
+    return [tensor[stand_in] for tensor in tensors]
+
+
+class _Adjoint:
+    """The map u ↦ g + Jᵀu, for ``solve``.
+
+    ``solve`` calls it with u, g, z and the rows of x and args that are still worked on. Rows leave
+    and never come back, so that the rows are others where, and only where, their number is another.
+    Then J is taken anew: one evaluation of the rows that are left, repaid by the next step.
+    """
+
+    def __init__(
+        self, call: _Call, parameters: dict[str, Tensor], linearisation: _Linearisation
+    ) -> None:
+        self.call = call
+        self.parameters = parameters
+        self.linearisation = linearisation
+
+    def __call__(self, u: Tensor, g: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
+        if len(z) != len(self.linearisation.z):
+            self.linearisation = None  # first, so that both graphs are never there at once
+            self.linearisation = _Linearisation(self.call, self.parameters, z, rows)
+        return g + self.linearisation.vjp(u)
 
 
 def _solve_adjoint(
     call: _Call,
-    linearise: Callable[..., tuple[Tensor, Tensor]],
-    at: Tensor,
-    fz: Tensor,
+    parameters: dict[str, Tensor],
+    linearisation: _Linearisation,
     g: Tensor,
     z: Tensor,
     rows: Sequence[Tensor],
 ) -> Tensor:
-    """u = g + Jᵀu, for rows of g that are scaled to norm 1.
-
-    When half of the rows are done, J is taken again for the rest: one evaluation of them, repaid by
-    the next step.
-    """
-    by_row = flat_rows(g)
-    norm = torch.linalg.vector_norm(by_row, dim=1, dtype=torch.float64)
-    largest = torch.linalg.vector_norm(by_row, torch.inf, dim=1, dtype=torch.float64)
-    # Squares under- or overflow before the row does.
-    norm = torch.where((norm > 0) & (norm < torch.inf), norm, largest)
-    norm = torch.where(norm > 0, norm, 1).view(-1, *(1,) * (g.dim() - 1))
-    unit = (g / norm).to(g.dtype)
-    linearised = {"z": z, "at": at, "fz": fz}
-
-    def adjoint(u: Tensor, unit: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
-        if z is not linearised["z"]:  # other rows are worked on now
-            linearised.clear()  # first, so that both graphs are never there at once
-            at, fz = linearise(z, rows)
-            linearised.update(z=z, at=at, fz=fz)
-        return unit + vjp(linearised["fz"], linearised["at"], u)
-
+    """u = g + Jᵀu, for rows of g that are scaled to norm 1."""
     layer = call.layer
     steps = call.gradient.steps
     solver = call.gradient.solver or call.solver
+    norm = _norm_of_rows(g)
+    unit = (g / norm).to(g.dtype)
+    adjoint = _Adjoint(call, parameters, linearisation)
+    # Rows leave by halves, since J is taken anew for those that are left.
     solution = solve(adjoint, solver, unit, (unit, z, *rows), halve=True, max_steps=steps)
     layer.last_backward = solution
-    if steps is not None or layer.on_failure == "ignore" or solution.converged.all():
-        return (solution.value * norm).to(g.dtype)
-    if g.isfinite().all():  # else the loss overflowed, as where a GradScaler looks for its scale
+    u = (solution.value * norm).to(g.dtype)
+    if steps is not None or layer.on_failure == "ignore":
+        return u
+    # Where g is not finite the loss overflowed, as where a GradScaler looks for its scale.
+    if not solution.converged.all() and g.isfinite().all():
         layer._fail(BackwardNotConverged, lambda: _backward_message(solution, solver.tol))
-    return (solution.value * norm).to(g.dtype)
+    return u
 
 
-def _series(rule: Neumann | Phantom, at: Tensor, fz: Tensor, g: Tensor) -> Tensor:
+def _norm_of_rows(g: Tensor) -> Tensor:
+    """(B, 1, …, 1) Norms in float64, 1 for rows of zeros."""
+    flat = flat_rows(g)
+    norm = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
+    largest = torch.linalg.vector_norm(flat, torch.inf, dim=1, dtype=torch.float64)
+    # Squares under- or overflow before the row does.
+    norm = torch.where((norm > 0) & (norm < torch.inf), norm, largest)
+    return torch.where(norm > 0, norm, 1).view(-1, *(1,) * (g.dim() - 1))
+
+
+def _series(rule: Neumann | Phantom, linearisation: _Linearisation, g: Tensor) -> Tensor:
     terms = rule.terms if isinstance(rule, Neumann) else rule.steps
     damping = 0.0 if isinstance(rule, Neumann) else rule.damping
     term = (1 - damping) * g
     total = term
     for _ in range(terms - 1):
-        term = damping * term + (1 - damping) * vjp(fz, at, term)
+        term = damping * term + (1 - damping) * linearisation.vjp(term)
         total = total + term
     return total
 

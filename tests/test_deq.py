@@ -565,6 +565,18 @@ def test_a_backward_solve_that_fails_warns_once():
         layer(x)[0].sum().backward()
 
 
+def test_a_warning_names_the_line_of_the_user():
+    """It named one of nclib/deq.py, as every other layer's."""
+    layer, _ = linear_layer(Implicit(FixedPointIteration(1e-10, 2)), 0.99, Broyden(1e-12, 3))
+    network = nn.Sequential(layer)
+    with pytest.warns(RuntimeWarning) as caught:
+        z, _ = network(random(4, 3, seed=6).requires_grad_())
+        z.sum().backward()
+    assert [warning.category for warning in caught] == [ForwardNotConverged, BackwardNotConverged]
+    assert [warning.filename for warning in caught] == [__file__, __file__]
+    assert caught[1].lineno == caught[0].lineno + 1
+
+
 def test_a_failed_solve_raises_or_is_ignored_where_that_is_asked_for():
     layer = DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), on_failure="ignore")
     layer(BY_ROW)
@@ -643,6 +655,20 @@ def test_a_tensor_that_the_cell_does_not_own_is_refused_where_its_gradient_would
     cell.requires_grad_(True)
     cell.context = torch.sin(weight).detach()
     DEQ(cell, EXACT[2])(random(3, 4))[0].sum().backward()
+
+
+def test_a_cell_that_takes_the_place_of_another_is_looked_through_too():
+    """The gradient of the tensor was lost without a word."""
+    layer = DEQ(TanhCell(), EXACT[2])
+    parts = len(list(layer.modules()))
+    layer(random(3, 4))
+    assert len(list(layer.modules())) == parts
+    copied = copy.deepcopy(layer)
+    for changed in (layer, copied):
+        changed.cell = WithContext()
+        changed.cell.context = torch.sin(random(4).requires_grad_())
+        with pytest.raises(RuntimeError, match="make the cell a module"):
+            changed(random(3, 4))
 
 
 class DropPath(nn.Module):
