@@ -13,7 +13,6 @@ import os
 import platform
 import subprocess
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,6 @@ _DISTRIBUTIONS = (
     "matplotlib",
     "pydantic",
 )
-
-
-class ProvenanceWarning(UserWarning):
-    """Something that a record should hold cannot be found out."""
 
 
 class Cost:
@@ -85,15 +80,17 @@ def capture(
 
     Returns
     -------
-    time_utc, commit and dirty (None outside git), versions (of what is installed), python,
-    platform, cpu, bfloat16 (the
-    processor's unit for it, see `bfloat16_unit`), cores (usable by this process), threads
-    (torch's), device,
-    deterministic, seeds, cost.
+    dict
+        time_utc, commit and dirty (None outside git), versions (of what is installed), python,
+        platform, cpu, bfloat16 (see `bfloat16_unit`), cores (usable by this process), threads
+        (torch's), device, deterministic, seeds, cost.
     """
     import torch
 
     kind = torch.device(device or "cpu").type
+    described = {"type": kind}
+    if kind == "cuda":
+        described["name"] = torch.cuda.get_device_name(device)
     commit, dirty = git_state()
     return {
         "time_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -106,8 +103,7 @@ def capture(
         "bfloat16": bfloat16_unit(),
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "device": {"type": kind}
-        | ({"name": torch.cuda.get_device_name(device)} if kind == "cuda" else {}),
+        "device": described,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "seeds": None if seeds is None else list(map(int, seeds)),
         "cost": None if cost is None else cost.as_dict(),
@@ -154,11 +150,6 @@ def git_state() -> tuple[str | None, bool | None]:
     Untracked files count as a difference, ignored ones do not. A copy of nclib that git does not
     track, such as one installed into another project's environment, has no commit: that project's
     would be a false one.
-
-    Warns
-    -----
-    ProvenanceWarning
-        Where git refuses to read the clone because another user owns it.
     """
     if not _git("ls-files", Path(__file__).name):
         return None, None
@@ -170,22 +161,13 @@ def git_state() -> tuple[str | None, bool | None]:
 
 
 def _git(*arguments: str) -> str | None:
+    """What git answers; None where it fails, or is not installed, or takes too long."""
     command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=True
-        ).stdout.strip()
-    except subprocess.CalledProcessError as error:
-        if "dubious ownership" in error.stderr:
-            warnings.warn(
-                "no commit is recorded, because git does not read a clone that another user owns; "
-                "type: git config --global --add safe.directory followed by the clone's folder",
-                ProvenanceWarning,
-                stacklevel=4,
-            )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a very slow disk
-        return None
+    return done.stdout.strip()
 
 
 def bfloat16_unit() -> str:

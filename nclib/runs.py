@@ -13,9 +13,7 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +25,15 @@ import torch
 
 from nclib import models, provenance, training
 from nclib.compare import SETTING
-from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, one_of, run_id, source_file
+from nclib.config import (
+    ConfigError,
+    RunConfig,
+    StoredConfig,
+    TrainConfig,
+    one_of,
+    run_id,
+    source_file,
+)
 from nclib.data import make_split
 from nclib.deq import ForwardNotConverged
 from nclib.paths import environment_restored
@@ -46,6 +52,16 @@ from nclib.store import (
     tidy,
 )
 from nclib.training import Result as Result
+
+# Who owns what, from the outside in:
+#
+#   ensure_runs     the table: it checks the request, raises for failures and reads the results
+#   train_missing   the list: which runs are not stored, and where they are trained
+#   _Grid           the count: which runs are over, and why some failed
+#   attempt         an error, which it turns into a sentence that a worker can send back
+#   train_run       the lock: one process at a time for each run, first for the one it builds on
+#   _make           the record: threads, warnings, versions, cost; it stores run and record
+#   training.train  the arithmetic and the epochs; it knows no store, only a checkpoint
 
 TRAIN = ("missing", "never", "finished")
 """What may be done about runs that are not stored: train them, fail, or plot without them."""
@@ -149,7 +165,7 @@ def ensure_runs(
     frames = []
     for run, config in wanted.items():
         stored = load_run(run) if place is None else place.open(run)
-        frames.append(tidy(stored).assign(profile=config.profile, model=_columns(config)["model"]))
+        frames.append(tidy(stored, labels(config)))
     return stack(frames)
 
 
@@ -231,7 +247,9 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
             state = "stored"
         elif run in reference:
             state = "reference"
-        rows.append({"run_id": run, **_columns(config), "state": state})
+        columns = identity_columns(config.canonical())
+        columns["model"] = labels(config).get("model", columns["model"])
+        rows.append({"run_id": run, **columns, "state": state})
     return pd.DataFrame(rows, columns=["run_id", *identity_columns({}), "state"])
 
 
@@ -269,13 +287,6 @@ def _by_id(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
             raise ConfigError(f"{run} has two names; a name is no part of a run, so leave out one")
         by_id[run] = config
     return by_id
-
-
-def _columns(config: StoredConfig) -> dict[str, Any]:
-    """`identity_columns` of a run as it is asked for: with the name that its model is given
-    there."""
-    columns = identity_columns(config.canonical())
-    return columns | {"model": labels(config).get("model", columns["model"])}
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -381,10 +392,8 @@ def _make(
     store.save(config, result, record, code)
     last_epoch = f"epoch {train.epochs}:" if isinstance(train, TrainConfig) else "no epoch"
     for warning in caught:
-        # All are kept with the run. Shown are lost work, no commit, and a last epoch gone wrong.
-        shown = issubclass(
-            warning.category, (DamageWarning, ForwardNotConverged, provenance.ProvenanceWarning)
-        )
+        # All are kept with the run. Shown are lost work and a last epoch gone wrong.
+        shown = issubclass(warning.category, (DamageWarning, ForwardNotConverged))
         if shown or str(warning.message).startswith(last_epoch):
             warnings.warn(warning.message, stacklevel=2)
 
@@ -566,16 +575,8 @@ def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecuto
     Raises
     ------
     ConfigError
-        Where no process can start: each runs the script anew, so the script is a file, and what
-        trains stands under a guard.
+        Where no process can start. Each runs the script anew, so what trains stands under a guard.
     """
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    if script is not None and not Path(script).exists():
-        raise ConfigError(
-            "training in processes needs a script that is a file, since each process reads it "
-            "again, and this one came from standard input: save it as train.py and type python train.py, "
-            "or leave out workers"
-        )
     context = multiprocessing.get_context("spawn")
     environment = worker_environment()
     with environment_restored(environment):
@@ -585,15 +586,15 @@ def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecuto
         try:
             yield pool
         finally:
-            for process in list(
-                (pool._processes or {}).values()
-            ):  # from Python 3.14 on: kill_workers
+            # From Python 3.14 on, this is pool.kill_workers().
+            for process in list((pool._processes or {}).values()):
                 process.kill()
             pool.shutdown(cancel_futures=True)
         if pool._broken and not started.is_set():
             raise ConfigError(
                 "no process could start, each of which runs the script first: "
-                'write if __name__ == "__main__": above what trains, and indent that'
+                'save it as a file, write if __name__ == "__main__": above what trains, '
+                "and indent that"
             )
 
 
@@ -615,32 +616,17 @@ def default_workers(runs: int) -> int:
 
 
 def _begin_worker(started: Any) -> None:
-    """Begin a worker and say so: it ends with the process that started it, which is also the one
-    that answers Ctrl-C, sent to all by a terminal."""
+    """Begin a worker and say so. Ctrl-C, which a terminal sends to all processes, is answered by
+    the one that started it; the worker ends with that one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    follow_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     started.set()
 
 
-def follow_parent() -> None:
-    """Have this process end with the one that started it, even where that one is killed and can
-    signal nothing.
-
-    To be called once; returns at once and watches from a daemon thread.
-    """
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def _end_with_parent(started_by: int) -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    else:
-        while os.getppid() == started_by:
-            time.sleep(0.2)
-    if hasattr(os, "getpgrp") and os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with what it started
-    os._exit(1)  # what was written aside is not taken for done
+def _end_with_parent() -> None:
+    """End this process when its parent ends, which can signal nothing where it is killed."""
+    multiprocessing.parent_process().join()
+    os._exit(1)  # an unfinished file was written aside and is not taken for done
 
 
 # --- a part of the runs ---------------------------------------------------------------------------

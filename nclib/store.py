@@ -51,18 +51,13 @@ _OF_RUN = ("run_id", "profile", "dataset", "model", "setting", "K_A", "R", "seed
 FRAME_COLUMNS = [*_OF_RUN, "split", "epoch", "metric", "value"]
 
 
-# from pandas 3.1 on, every number is read exactly and the option is deprecated
-_EXACT = (
-    {}
-    if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
-    else {"float_precision": "round_trip"}
-)
+# From pandas 3.1 on, every number is read exactly, and the option is deprecated.
+_EXACT = {}
+if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
+    _EXACT["float_precision"] = "round_trip"
 
-
-if torch.__version__ < (
-    2,
-    10,
-):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
+# Before 2.10 ``weights_only`` does not hold (CVE-2025-32434, CVE-2026-24747).
+if torch.__version__ < (2, 10):
     raise ImportError(
         f"stored runs need torch 2.10 or newer, and this is {torch.__version__}; install it"
     )
@@ -188,9 +183,8 @@ def parse(name: str, content: bytes) -> Any:
         if name.endswith(".csv"):
             table = read_csv(io.BytesIO(content))
             if name == "history.csv":
-                table[HISTORY].astype(
-                    {"epoch": float, "value": float}
-                )  # raises for a table that is not a history
+                # This raises for a table that is not a history.
+                table[HISTORY].astype({"epoch": float, "value": float})
             return table
         return dict(json.loads(content))
     except MemoryError:
@@ -284,8 +278,6 @@ class RunStore:
                 write_atomic(writing / name, content)
             if not self.has(run):  # what an interrupted copy or removal left is not a run
                 shutil.rmtree(folder, ignore_errors=True)
-            if folder.is_file():
-                self.set_aside(folder, f"a file lay where the folder of run {run} belongs")
             os.replace(writing, folder)
         finally:
             shutil.rmtree(writing, ignore_errors=True)
@@ -324,14 +316,16 @@ class RunStore:
         )
 
     def is_sound(self, run: str) -> bool:
-        """Whether the run is complete and every file what was written. A damaged one is set aside
-        with a warning, and is then absent."""
+        """Whether the run is complete and undamaged, after a damaged one was moved away: `find`
+        with the checksums of all files."""
         return self.find(run, whole=True) is not None
 
     def find(self, run: str, whole: bool = False) -> StoredRun | None:
-        """The run with its options, history and provenance checked; if `whole`, the checksums of
-        all files. None where it is absent, or these are damaged: it is then set aside with a
-        warning."""
+        """Check a run, move a damaged one away with a warning, and return a sound one or None.
+
+        Checked are its options, history and provenance; if `whole`, the checksums of all files. The
+        checkpoint of a sound run, which a kill at the last moment leaves, is deleted.
+        """
         if not self.has(run):
             return None
         try:
@@ -345,7 +339,7 @@ class RunStore:
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return None
-        shutil.rmtree(self.partial(run), ignore_errors=True)  # left by a kill at the last moment
+        shutil.rmtree(self.partial(run), ignore_errors=True)
         return stored
 
     def _read(self, run: str, name: str, sums: Mapping[str, str] | None) -> Any:
@@ -484,11 +478,14 @@ _NOT_SHARED = (
 """What belongs to the setting, to the evaluation or to one network alone."""
 
 
-def tidy(run: StoredRun) -> pd.DataFrame:
-    """The history of a run as tidy rows (`FRAME_COLUMNS`)."""
-    columns = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom")}
+def tidy(run: StoredRun, names: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """The history of a run as tidy rows (`FRAME_COLUMNS`), under the profile and the name of its
+    model in `names` (`labels`); left out, those that it was stored with."""
+    if names is None:
+        names = run.provenance
+    columns = {"run_id": run.run_id, "profile": names.get("profile", "custom")}
     columns |= identity_columns(run.config)
-    columns["model"] = run.provenance.get("model") or columns["model"]
+    columns["model"] = names.get("model") or columns["model"]
     columns["protocol"] = protocol(run.config)
     return run.history.assign(**columns)[FRAME_COLUMNS]
 

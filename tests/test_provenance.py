@@ -67,12 +67,3 @@ def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
     git(package.parent, "checkout", "-q", ".")
     (package / "new.py").touch()
     assert provenance.git_state() == (commit, True)
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="no git on this machine")
-def test_a_clone_that_another_user_owns_has_no_commit_and_a_word_about_it(monkeypatch):
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
-    with pytest.warns(provenance.ProvenanceWarning, match="git config --global --add safe.directory"):
-        assert provenance.git_state() == (None, None)

@@ -242,12 +242,6 @@ def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
     assert 'write if __name__ == "__main__": above what trains' in done.stderr.splitlines()[-1]
 
 
-def test_a_script_from_standard_input_is_told_to_be_a_file(tmp_path):
-    script = SCRIPT.replace("GUARD", '__name__ == "__main__"')
-    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, cwd=tmp_path)
-    assert "ConfigError: training in processes needs a script that is a file" in done.stderr.splitlines()[-1]
-
-
 def test_outside_a_clone_a_folder_for_results_is_enough(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "_project_above", lambda _: None)
     monkeypatch.delenv("NCLIB_DATA")
@@ -409,15 +403,6 @@ def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
         assert finished([run_id(config)]) == []
     else:
         pd.testing.assert_frame_equal(before, ensure_runs([config], train="never"), check_exact=True)
-
-
-def test_a_file_in_the_place_of_a_run_is_set_aside():
-    config, store = _config(), default_store()
-    store.root.mkdir(parents=True, exist_ok=True)
-    (store.root / run_id(config)).write_text("x")
-    with pytest.warns(DamageWarning, match="a file lay where"):
-        ensure_runs([config])
-    assert store.is_sound(run_id(config))
 
 
 def test_reference_results_round_trip(trained, reference):
