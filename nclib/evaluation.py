@@ -1,4 +1,4 @@
-"""How a trained `Classifier` is judged on a split: accuracies, loss, neural collapse, solver."""
+"""What is measured of a trained `Classifier` on a split: accuracies, loss, collapse, solver."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,5 +1,6 @@
-"""Figures and tables on disk, with a caption and a record of where they come from; what captions
-say about runs; tables as people read them.
+"""Save figures and tables with a caption and a record of where they come from, and describe runs.
+
+Nothing is drawn here: that is `nclib.plots`.
 
 Same input, same bytes: no format holds a date, a version or a random identifier, so a file that
 changed in a comparison did change. Time, commit and versions are in the record beside it.

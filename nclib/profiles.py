@@ -1,9 +1,8 @@
-"""The sizes at which everything runs, the configurations made from them, and how far results of a
-size reach.
+"""A profile is a preset of sizes: which data, how many images, how wide a network, how many epochs.
 
-A preset (smoke, quick, lite, full, paper) is a `Profile`; `experiment` makes the runs of a notebook
-at that size, from the functions that the papers define. `build_config` makes one from what was
-typed.
+The presets are smoke, quick, lite, full and paper. `experiment` makes the runs of a notebook at a
+profile, from the functions that the papers define. `build_config` makes one from what was typed.
+`scale_of` says how far results of some runs reach.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
-"""Whether this installation computes what it should: its runs against the tracked reference
-results.
+"""Whether this installation trains as it should: its runs against the tracked reference results.
+
+Whether the statements of the papers are true is another question: `nclib.papers.certify`.
 
 The same configurations are compared with themselves. Deviations of single runs cancel in the mean
 over all runs of an arm of here − reference, so it shows the small error that all of them share. A

@@ -1,4 +1,6 @@
-"""All metrics of a set of features at once: ``nc_report``, and the values that they can have.
+"""The usual metrics of collapse in one report: ``nc_report``, and the values that they can have.
+
+Other metrics, such as ``nc2_uniformity`` and those of SELI, are called by their own names.
 
 To add a metric, define it in ``definitions.py`` and give it a line in ``_values`` and in
 ``_ideals``, where they stand in the order of the report.

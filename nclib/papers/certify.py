@@ -1,4 +1,6 @@
-"""Certificates, in exact arithmetic, of what is said about the papers' statements.
+"""Whether the statements of the papers are true: certificates in exact arithmetic.
+
+Whether this installation trains as it should is another question: `nclib.verify`.
 
 ``nclib certify`` runs them. A certificate is a function without required arguments. It returns True
 where its statement deserves its verdict; otherwise it returns False, or raises an exception that

@@ -1,4 +1,4 @@
-"""Exact arithmetic for certificates: intervals with rational ends, and matrices of fractions.
+"""Interval arithmetic with fractions, and matrices of fractions: exact, for certificates.
 
 Only the standard library. An interval contains the true value; ``a < b`` is True when every number
 of a is below every number of b, so a comparison that cannot be decided is False both ways.

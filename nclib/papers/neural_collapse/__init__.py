@@ -1,4 +1,4 @@
-"""Sun & Shi (NeurIPS 2024): its tables and figures, its theory, and two registered experiments.
+"""Sun & Shi (NeurIPS 2024): its tables and figures, its theory, and three protocols.
 
 - `experiments`: the runs of each notebook; `example_cell`: the custom cell of one of them
 - `accuracy_tables`, `audit`: the paper's Tables 1 to 4, ours beside them, and their arithmetic
