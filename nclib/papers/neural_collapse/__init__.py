@@ -51,6 +51,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "COLLAPSE",
             "accuracy_remark",
             "accuracy_tests",
+            "described_settings",
             "overall_accuracy",
             "pooled_ratios",
         ],

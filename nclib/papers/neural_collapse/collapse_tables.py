@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from nclib import paths, simplex_etf
 from nclib.compare import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs
@@ -371,6 +372,91 @@ def percent_text(change: float, low: float, high: float, seeds: int) -> str:
     if seeds >= MIN_SEEDS:
         text = f"{text} ({low_text} to {high_text})"
     return minus(text)
+
+
+# --- how the figure of every setting is drawn -----------------------------------------------------
+
+LOWER = "#0072B2"
+HIGHER = "#D55E00"
+NEITHER = "0.35"
+
+
+def draw_seeds(ax: Axes, compared: Pairs, height: float, hollow: bool = False) -> None:
+    """A dot for each seed's log ratio of one setting; seeds that agree stand a little apart.
+
+    Parameters
+    ----------
+    ax : to draw in
+    compared : the pairs of one setting, made with ``relative=True``
+    height : of the line
+    hollow : drawn so where the setting is not tested
+    """
+    table = compared.table
+    apart = 0.6 * (table["seed"] - table["seed"].mean()) / len(table)
+    face = "white" if hollow else "0.6"
+    heights = height + apart
+    ax.plot(table["difference"], heights, "o", color="0.6", markerfacecolor=face, markersize=3.5)
+
+
+def draw_mean(ax: Axes, compared: Pairs, height: float, hollow: bool = False) -> None:
+    """The mean log ratio with its interval over seeds, in the colour of its side.
+
+    Parameters
+    ----------
+    ax : to draw in
+    compared : the pairs of some settings, made with ``relative=True``
+    height : of the line
+    hollow : drawn so where the mean is not tested
+    """
+    over_seeds = compared.interval
+    colour = NEITHER
+    if over_seeds.significant:
+        colour = LOWER if over_seeds.mean < 0 else HIGHER
+    face = "white" if hollow else colour
+    heights = [height, height]
+    ax.plot(over_seeds.ends(), heights, color=colour, linewidth=2, solid_capstyle="butt")
+    ax.plot(over_seeds.mean, height, "D", color=colour, markerfacecolor=face, markersize=5)
+
+
+def percent_axis(axes: np.ndarray, hollow: bool = False) -> None:
+    """Ticks in percent for a shared axis of log ratios, which way is up, and a legend of the marks.
+
+    Parameters
+    ----------
+    axes : of the whole figure, two rows that share their axes
+    hollow : whether hollow marks are drawn
+    """
+    low, high = axes[0, 0].get_xlim()
+    widest = max(-low, high)
+    doublings = np.arange(-3, 4) * np.ceil(widest / 1.2) / 2  # halves of a doubling where they fit
+    percents = []
+    for value in 5 * np.round(20 * np.exp2(doublings) - 20):
+        if low < np.log1p(value / 100) < high:
+            percents.append(value)
+    texts = [minus(f"{value:+.0f}") if value else "0" for value in percents]
+    axes[0, 0].set_xticks(np.log1p(np.divide(percents, 100)), texts)
+    for ax in axes[1]:
+        below = ax.get_xaxis_transform()
+        place = {"xytext": (0, -24), "textcoords": "offset points", "ha": "center"}
+        ax.annotate("← lower    higher →", (0, 0), xycoords=below, **place)
+    marks = [
+        ("a seed", "o", "0.6", "0.6"),
+        ("mean, DEQ lower", "D", LOWER, LOWER),
+        ("mean, DEQ higher", "D", HIGHER, HIGHER),
+        ("mean, interval contains 0", "D", NEITHER, NEITHER),
+    ]
+    if hollow:
+        marks.append(("hollow: not part of a test", "o", "0.6", "white"))
+    for label, marker, colour, face in marks:
+        look = {"color": colour, "markerfacecolor": face, "markersize": 4}
+        axes[0, 0].plot([], marker, label=label, **look)
+    title = (
+        "The DEQ against ResNet-18, change in percent (logarithmic axis); "
+        "means with 95 % intervals over seeds"
+    )
+    fig = axes[0, 0].figure
+    spacing = {"handletextpad": 0.2, "columnspacing": 1.2}
+    fig.legend(loc="outside upper center", title=title, ncols=len(marks), **spacing)
 
 
 # --- tables of every metric -----------------------------------------------------------------------

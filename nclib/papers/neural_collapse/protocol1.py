@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from nclib.compare import MIN_SEEDS, Pairs, pairs, pooled_table, ratios
+from nclib.compare import MIN_SEEDS, SETTING, Pairs, pairs, pooled_table, ratios, terminal_phase
 from nclib.config import StoredConfig
 from nclib.profiles import get_profile
 from nclib.runs import PAIR, counted, settings, whole
@@ -23,6 +23,41 @@ BLOCK = ("nc1_trace_ratio", "paper_eq13_uncentred")
 KNOWN = (3, 100.0)
 """K_A and R of the setting whose direction the pilot had shown: each pooled test is also given
 without it."""
+
+
+def described_settings(frame: pd.DataFrame, planned: Sequence[StoredConfig]) -> pd.DataFrame:
+    """The settings that are planned, the seeds that are there, and which of them are tested.
+
+    Parameters
+    ----------
+    frame : tidy frame of both networks
+    planned : all runs of both networks, finished or not
+
+    Returns
+    -------
+    DataFrame
+        A row for each setting: dataset, K_A, R, planned and seeds (how many), terminal explicit and
+        terminal deq (whether every run reached the terminal phase), judged (tested: three seeds,
+        all of them in the terminal phase), name, and setting, which is name and data set.
+    """
+    phases = terminal_phase(frame)
+    reached = phases.groupby([*SETTING, "model"], dropna=False)["reached"].all().unstack("model")
+    seeds = frame.groupby(SETTING, dropna=False)["seed"].nunique().rename("seeds")
+    table = settings(planned).rename(columns={"seed": "planned"})
+    table = table.merge(seeds, how="left", on=SETTING)
+    table = table.fillna({"seeds": 0}).astype({"seeds": int})
+    table = table.merge(reached.add_prefix("terminal "), how="left", on=SETTING)
+    terminal = table[["terminal explicit", "terminal deq"]].eq(True).all(axis=1)
+    table["judged"] = terminal & (table["seeds"] >= MIN_SEEDS)
+    names = []
+    for row in table.itertuples():
+        if pd.isna(row.K_A):
+            names.append("balanced")
+        else:
+            names.append(f"K_A = {row.K_A:g}, R = {row.R:g}")
+    table["name"] = names
+    table["setting"] = table["dataset"].str.removeprefix("folder:") + ", " + table["name"]
+    return table
 
 
 def pooled_ratios(
