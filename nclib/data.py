@@ -28,7 +28,15 @@ from nclib import imbalance, paths
 from nclib.config import RESOLVED_FOLDER, ConfigError, DataConfig, one_of, suggest
 from nclib.paths import write_atomic
 
-DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mnist", "fashion_mnist")
+DATASETS = (
+    "digits",
+    "digit_pairs",
+    "digit_scenes",
+    "cifar10",
+    "cifar100",
+    "mnist",
+    "fashion_mnist",
+)
 """Built-in names; the other form is ``folder:PATH``."""
 
 SPLITS = ("train", "test")
@@ -145,7 +153,9 @@ _TEST_DIGITS = 40  # images a class
 _PAIRS = {"train": 100, "test": 20}  # images a class; 100 so that R = 100 leaves one
 _SCENES = {"train": 100, "test": 40}  # images a class
 _SCENE_DIGITS = (0, 1, 2, 4)
-_CUE_AGREES = 0.7  # otherwise the grating's orientation is drawn, so that it goes with the class in 77.5 %
+_CUE_AGREES = (
+    0.7  # otherwise the grating's orientation is drawn, so that it goes with the class in 77.5 %
+)
 
 
 def _stream(*numbers: int) -> np.random.RandomState:
@@ -220,15 +230,24 @@ def _quadrant_masks(places: np.ndarray) -> Tensor:
 
 # -- CIFAR and MNIST, which torchvision downloads, compares with their checksums and reads -----------------------------
 
-_TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
-_OFFLINE = "Without a network: dataset=digits is embedded, dataset=folder:PATH reads images of yours"
+_TORCHVISION = {
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "mnist": "MNIST",
+    "fashion_mnist": "FashionMNIST",
+}
+_OFFLINE = (
+    "Without a network: dataset=digits is embedded, dataset=folder:PATH reads images of yours"
+)
 
 
 def _original(name: str, split: str) -> Dataset:
     try:
         import torchvision.datasets
     except ImportError as error:
-        raise DataError(f"{name} needs torchvision ({error}); pip install torchvision. {_OFFLINE}") from None
+        raise DataError(
+            f"{name} needs torchvision ({error}); pip install torchvision. {_OFFLINE}"
+        ) from None
     root = paths.data()
     root.mkdir(parents=True, exist_ok=True)
     kind = getattr(torchvision.datasets, _TORCHVISION[name])
@@ -236,7 +255,9 @@ def _original(name: str, split: str) -> Dataset:
         try:
             source = kind(root, train=split == "train", download=True)
         except (OSError, RuntimeError) as error:
-            raise DataError(f"cannot get {name} ({error}). Files placed in {root} are used. {_OFFLINE}") from None
+            raise DataError(
+                f"cannot get {name} ({error}). Files placed in {root} are used. {_OFFLINE}"
+            ) from None
     images = torch.from_numpy(np.asarray(source.data))
     images = images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2).contiguous()
     class_names = tuple(label.split(" - ")[0] for label in source.classes)
@@ -248,13 +269,17 @@ def _original(name: str, split: str) -> Dataset:
 MAX_SIDE = 64
 """Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the rule)."""
 
-_DECODING_RULE = 1  # part of a folder's fingerprint: raise it when the same files decode to other pixels
+_DECODING_RULE = (
+    1  # part of a folder's fingerprint: raise it when the same files decode to other pixels
+)
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Others are not opened: some start a program (EPS), and the rarest are where decoders break."""
 
 _EXIF_ORIENTATION = 0x0112
 _SIDES_SWAPPED = (5, 6, 7, 8)  # orientations that swap width and height
-_DEEP = re.compile(r";16[BLN]|'ppm'.*, \d{4,}\)")  # decoders of more than 8 bits a pixel, which Pillow cuts off
+_DEEP = re.compile(
+    r";16[BLN]|'ppm'.*, \d{4,}\)"
+)  # decoders of more than 8 bits a pixel, which Pillow cuts off
 _Tree = dict[str, dict[str, list[Path]]]  # split -> class -> files, all sorted
 
 
@@ -309,7 +334,9 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
 
 def _scan(folder: Path) -> _Tree:
     """The files of an image folder by split and class."""
-    layout = "It must hold train/<class>/* and test/<class>/*, the layout of torchvision's ImageFolder"
+    layout = (
+        "It must hold train/<class>/* and test/<class>/*, the layout of torchvision's ImageFolder"
+    )
     if not os.path.isdir(folder):
         raise DataError(f"folder {folder} does not exist. {layout}")
     tree: _Tree = {}
@@ -394,7 +421,9 @@ def _decode(folder: Path, tree: _Tree) -> dict[str, np.ndarray]:
         size = (side, side)
     pixels = {}
     for split in SPLITS:
-        pixels[split] = np.stack(_each(folder, _files_of(tree, split), lambda path: _decode_file(path, size)))
+        pixels[split] = np.stack(
+            _each(folder, _files_of(tree, split), lambda path: _decode_file(path, size))
+        )
     channels = 1 if all(_is_grey(images) for images in pixels.values()) else 3
     arrays = {"class_names": np.array(list(tree["train"]))}
     for split in SPLITS:
@@ -527,7 +556,9 @@ def make_split(config: DataConfig, seed: int) -> Split:
     train_indices = imbalance.subsample_indices(train.labels, counts, seed)
     test_indices = torch.arange(len(test.labels))
     if config.test_per_class is not None:
-        test_indices = imbalance.subsample_indices(test.labels, [config.test_per_class] * num_classes, seed)
+        test_indices = imbalance.subsample_indices(
+            test.labels, [config.test_per_class] * num_classes, seed
+        )
     mean, std = _channel_moments(train.images)
     return Split(
         train_images=train.images[train_indices],
@@ -545,7 +576,9 @@ def make_split(config: DataConfig, seed: int) -> Split:
     )
 
 
-def _class_sizes(config: DataConfig, num_classes: int, n_max: int, seed: int) -> tuple[Tensor, Tensor]:
+def _class_sizes(
+    config: DataConfig, num_classes: int, n_max: int, seed: int
+) -> tuple[Tensor, Tensor]:
     """Images of each class by class id (K,), and which classes are minority (K,)."""
     if config.imbalance == "balanced":
         return torch.full((num_classes,), n_max), torch.zeros(num_classes, dtype=torch.bool)
@@ -673,10 +706,16 @@ class Batches:
 def _flip_and_shift(images: Tensor, mirrored: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Mirror left-right, then shift, each image by its own numbers; what comes in from outside is 0."""
     batch, channels, height, width = images.shape
-    y = torch.arange(height, device=images.device) - down[:, None]  # (B, H): the row each is taken from
+    y = (
+        torch.arange(height, device=images.device) - down[:, None]
+    )  # (B, H): the row each is taken from
     x = torch.arange(width, device=images.device) - right[:, None]  # (B, W)
-    inside = ((y >= 0) & (y < height))[:, :, None] & ((x >= 0) & (x < width))[:, None, :]  # (B, H, W)
+    inside = ((y >= 0) & (y < height))[:, :, None] & ((x >= 0) & (x < width))[
+        :, None, :
+    ]  # (B, H, W)
     x = torch.where(mirrored.bool()[:, None], width - 1 - x, x)
-    source = y.clamp(0, height - 1)[:, :, None] * width + x.clamp(0, width - 1)[:, None, :]  # (B, H, W)
+    source = (
+        y.clamp(0, height - 1)[:, :, None] * width + x.clamp(0, width - 1)[:, None, :]
+    )  # (B, H, W)
     index = source.view(batch, 1, -1).expand(-1, channels, -1)
     return images.flatten(2).gather(2, index).view_as(images) * inside[:, None]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # --- figures and tables on disk -------------------------------------------------------------------
 
+
 def save_figure(
     fig: Figure,
     name: str,

@@ -60,7 +60,9 @@ class BasicBlock(nn.Module):
         self.norm2 = nn.BatchNorm2d(out_channels)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_channels != out_channels:
-            projection = nn.Conv2d(in_channels, out_channels, kernel_size=1, stride=stride, bias=False)
+            projection = nn.Conv2d(
+                in_channels, out_channels, kernel_size=1, stride=stride, bias=False
+            )
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -161,11 +163,15 @@ class CosineLinear(nn.Linear):
 class Classifier(nn.Module):
     """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier without bias."""
 
-    def __init__(self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, config: ModelConfig) -> None:
+    def __init__(
+        self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, config: ModelConfig
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.block = block
-        self.feature_norm = nn.BatchNorm1d(dim) if config.feature_norm == "batchnorm" else nn.Identity()
+        self.feature_norm = (
+            nn.BatchNorm1d(dim) if config.feature_norm == "batchnorm" else nn.Identity()
+        )
         head = CosineLinear if config.head == "cosine" else nn.Linear
         self.classifier = head(dim, num_classes, bias=False)
 
@@ -236,7 +242,9 @@ def build_own_cell(config: ModelConfig, channels: int, seed: int) -> nn.Module:
             value = cell.eval()(state, state)
         cell.train()
     except Exception as error:  # whatever that code raises
-        raise ConfigError(f"{config.cell} with {channels} channels raised {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{config.cell} with {channels} channels raised {type(error).__name__}: {error}"
+        ) from error
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     if shape != tuple(state.shape):
         raise ConfigError(
@@ -250,7 +258,9 @@ def build_block(config: ModelConfig, channels: int, seed: int) -> nn.Module:
     if config.kind == "explicit":
         return BasicBlock(channels, channels)
     if config.own_cell is None and channels % config.groups:
-        raise ConfigError(f"groups={config.groups} does not divide the {channels} channels of the cell, 8·width")
+        raise ConfigError(
+            f"groups={config.groups} does not divide the {channels} channels of the cell, 8·width"
+        )
     if config.kind == "explicit_flops":
         return UntiedCells(channels, config.groups, config.num_blocks)
     if config.own_cell is not None:
@@ -275,7 +285,9 @@ def initialise(module: nn.Module, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+            nn.init.kaiming_normal_(
+                part.weight, mode="fan_out", nonlinearity="relu", generator=generator
+            )
         elif isinstance(part, nn.Linear):
             nn.init.kaiming_uniform_(part.weight, a=5**0.5, generator=generator)
 
@@ -289,7 +301,9 @@ def fix_at_etf(classifier: nn.Linear, seed: int) -> None:
     classifier.weight = nn.Parameter(etf.to(classifier.weight.dtype), requires_grad=False)
 
 
-def build_model(config: ModelConfig, num_classes: int, in_channels: int, seed: int = 0) -> Classifier:
+def build_model(
+    config: ModelConfig, num_classes: int, in_channels: int, seed: int = 0
+) -> Classifier:
     """The network that a configuration describes, with initial weights from `seed` alone.
 
     Networks built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A
@@ -338,7 +352,9 @@ def build_model(config: ModelConfig, num_classes: int, in_channels: int, seed: i
     initialise(model.classifier, 3 * seed + 2)
     if config.head == "etf":
         fix_at_etf(model.classifier, 3 * seed + 2)
-    if config.width >= 16:  # with fewer channels oneDNN's gradient of a strided convolution is wrong (its issue 6035)
+    if (
+        config.width >= 16
+    ):  # with fewer channels oneDNN's gradient of a strided convolution is wrong (its issue 6035)
         model.encoder.to(memory_format=torch.channels_last)
     return model
 

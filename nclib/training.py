@@ -97,7 +97,9 @@ def usable(output: Output) -> Tensor:
     return keep & (output.solution.residual <= HOPELESS_RESIDUAL)
 
 
-def mean_loss(losses: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor, keep: Tensor) -> Tensor:
+def mean_loss(
+    losses: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor, keep: Tensor
+) -> Tensor:
     """Mean of the losses of the samples to keep; the others have no influence on it or on its gradient.
 
     Parameters
@@ -176,12 +178,16 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
             torch.use_deterministic_algorithms(train.deterministic)
             torch.set_default_dtype(torch.float32)
             torch.set_float32_matmul_precision("highest")
-            deterministic.fill_uninitialized_memory = False  # filling every torch.empty takes 3 % of a step
+            deterministic.fill_uninitialized_memory = (
+                False  # filling every torch.empty takes 3 % of a step
+            )
             cudnn.benchmark = not train.deterministic
             # Convolutions may use TF32 by default, whose 10 bits put an equilibrium to 1e-5 out of reach.
             cudnn.allow_tf32 = half
             # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
-            autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
+            autocast = torch.autocast(
+                device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False
+            )
             with torch.random.fork_rng(devices), autocast:
                 yield
         finally:
@@ -220,9 +226,13 @@ def make_optimiser(train: TrainConfig, model: Classifier) -> torch.optim.Optimiz
     """The optimiser that a configuration describes."""
     parameters = model.parameters()
     if train.optimiser == "sgd":
-        return torch.optim.SGD(parameters, lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay)
+        return torch.optim.SGD(
+            parameters, lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
+        )
     kind = torch.optim.Adam if train.optimiser == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=train.lr, betas=(train.momentum, 0.999), weight_decay=train.weight_decay)
+    return kind(
+        parameters, lr=train.lr, betas=(train.momentum, 0.999), weight_decay=train.weight_decay
+    )
 
 
 class Training:
@@ -235,21 +245,33 @@ class Training:
         self.config = config
         self.device = device
         self.split = split
-        self.model = build_model(config.model, len(split.counts), split.train_images.shape[1], config.seed)
+        self.model = build_model(
+            config.model, len(split.counts), split.train_images.shape[1], config.seed
+        )
         self.model.to(device, dtype)
         self.optimiser = make_optimiser(train, self.model)
         self.losses = Loss(train.loss, split.counts, train.epochs, self.model.classifier.weight)
 
         like = {"mean": split.mean, "std": split.std, "device": device, "dtype": dtype}
         self.train_batches = Batches(
-            split.train_images, split.train_labels, batch_size=train.batch_size, augment=split.augment, **like
+            split.train_images,
+            split.train_labels,
+            batch_size=train.batch_size,
+            augment=split.augment,
+            **like,
         )
         self.evaluation_batches = {
-            "train": Batches(split.train_images, split.train_labels, batch_size=EVALUATION_BATCH, **like),
-            "test": Batches(split.test_images, split.test_labels, batch_size=EVALUATION_BATCH, **like),
+            "train": Batches(
+                split.train_images, split.train_labels, batch_size=EVALUATION_BATCH, **like
+            ),
+            "test": Batches(
+                split.test_images, split.test_labels, batch_size=EVALUATION_BATCH, **like
+            ),
         }
         self.epoch = 0  # how many are finished
-        self.sessions: list[dict[str, Any]] = []  # those that this training goes on from, by their last epoch
+        self.sessions: list[
+            dict[str, Any]
+        ] = []  # those that this training goes on from, by their last epoch
         self.tables: dict[str, list[tuple]] = {name: [] for name in _COLUMNS}
         self.outputs: dict[str, Outputs] = {}  # of the last evaluations
 
@@ -291,7 +313,9 @@ class Training:
 
         torch.manual_seed(1_000_003 * self.config.seed + epoch)  # of dropout and the like in a cell
         model.train()
-        for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
+        for i, (images, labels, _) in enumerate(
+            self.train_batches.shuffled(self.config.seed, epoch)
+        ):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
@@ -339,7 +363,9 @@ class Training:
                 f"samples were left out, and {means['dropped']:.0%} of the steps"
             )
         gradient = self.config.model.gradient
-        few_steps_are_meant = gradient is not None and gradient.method == "implicit" and gradient.steps is not None
+        few_steps_are_meant = (
+            gradient is not None and gradient.method == "implicit" and gradient.steps is not None
+        )
         failed = means.get("backward_not_converged", 0.0)
         if failed > BACKWARD_FAILURES_TO_WARN_OF and not few_steps_are_meant:
             warnings.warn(
@@ -372,14 +398,20 @@ class Training:
                 raise self._diverged(f"features are not finite after epoch {epoch}")
             report = summarise(outputs, self.split.counts, self.split.minority, with_nc)
             rows = per_class_rows(outputs, len(self.split.counts))
-            self.tables["history"] += [(epoch, name, metric, value) for metric, value in report.items()]
+            self.tables["history"] += [
+                (epoch, name, metric, value) for metric, value in report.items()
+            ]
             self.tables["classes"] += [(epoch, name, *row) for row in rows]
             self.outputs[name] = outputs
 
     def logged(self) -> dict[str, float]:
         """The rows that the last epoch added to the history, by "split/metric"."""
         rows = self.tables["history"]
-        return {f"{split}/{metric}": value for epoch, split, metric, value in rows if epoch == self.epoch}
+        return {
+            f"{split}/{metric}": value
+            for epoch, split, metric, value in rows
+            if epoch == self.epoch
+        }
 
     def result(self) -> Result:
         split = self.split
@@ -396,7 +428,9 @@ class Training:
                 arrays[f"{name}_residual"] = outputs.residual
         train = self.outputs["train"]
         arrays["classifier"] = train.weight
-        arrays["class_means"] = class_moments(train.features, train.labels, len(split.counts)).class_means
+        arrays["class_means"] = class_moments(
+            train.features, train.labels, len(split.counts)
+        ).class_means
         facts = {
             "parameters": count_parameters(self.model),
             "updates": self.config.train.epochs * len(self.train_batches),
@@ -405,7 +439,10 @@ class Training:
             "earlier_sessions": self.sessions,
         }
         return Result(
-            tables={name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in self.tables.items()},
+            tables={
+                name: pd.DataFrame(rows, columns=_COLUMNS[name])
+                for name, rows in self.tables.items()
+            },
             arrays={name: values.detach().cpu().numpy() for name, values in arrays.items()},
             weights=self.model.cpu().state_dict(),
             facts=facts,

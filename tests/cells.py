@@ -35,7 +35,9 @@ class ConvCell(nn.Module):
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm1, self.norm2 = nn.GroupNorm(2, channels), nn.GroupNorm(2, channels)
         for seed, conv in enumerate((self.conv1, self.conv2)):
-            conv.weight.data = random(*conv.weight.shape, seed=seed, dtype=torch.float32) / math.sqrt(9 * channels)
+            conv.weight.data = random(
+                *conv.weight.shape, seed=seed, dtype=torch.float32
+            ) / math.sqrt(9 * channels)
         nn.init.constant_(self.norm2.weight, 0.5)
 
     def forward(self, z, x):

@@ -19,7 +19,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     torch.set_num_threads(1)
     nameless = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if nameless:
-        raise pytest.UsageError(f"each process has another name for these tests, give them ids: {nameless}")
+        raise pytest.UsageError(
+            f"each process has another name for these tests, give them ids: {nameless}"
+        )
     if torch.cuda.is_available():
         return
     for item in items:
@@ -67,7 +69,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from nclib import config, training
 
     ids, honest = [], training.train
-    monkeypatch.setattr(training, "train", lambda run, **given: ids.append(config.run_id(run)) or honest(run, **given))
+    monkeypatch.setattr(
+        training,
+        "train",
+        lambda run, **given: ids.append(config.run_id(run)) or honest(run, **given),
+    )
     return ids
 
 

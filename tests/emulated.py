@@ -80,7 +80,9 @@ class _Device(TorchDispatchMode):
         self._check(function, args, tensors)
         if not isinstance(result, Tensor) and not tree_leaves(result):
             return result
-        wrapped = tree_map(lambda leaf: OnDevice(leaf) if isinstance(leaf, Tensor) else leaf, result)
+        wrapped = tree_map(
+            lambda leaf: OnDevice(leaf) if isinstance(leaf, Tensor) else leaf, result
+        )
         return return_and_correct_aliasing(function, args, kwargs, wrapped) if here else wrapped
 
     def _check(self, function, args: tuple, tensors: list[Tensor]) -> None:
@@ -88,16 +90,30 @@ class _Device(TorchDispatchMode):
         if name in DATA_DEPENDENT:
             self.waits.append(name)
         integers = name == "cumsum" and not args[0].is_floating_point()
-        if name in NOT_DETERMINISTIC and not integers and torch.are_deterministic_algorithms_enabled():
+        if (
+            name in NOT_DETERMINISTIC
+            and not integers
+            and torch.are_deterministic_algorithms_enabled()
+        ):
             raise RuntimeError(f"{name} does not have a deterministic implementation on CUDA")
         indices = ()
         if name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"):
             indices = [index for index in args[1] if index is not None]
-            self.waits += [f"{name} by a mask" for index in indices if index.dtype in (torch.bool, torch.uint8)]
-            self.waits += [f"{name} by host indices" for index in indices if not isinstance(index, OnDevice)]
+            self.waits += [
+                f"{name} by a mask" for index in indices if index.dtype in (torch.bool, torch.uint8)
+            ]
+            self.waits += [
+                f"{name} by host indices" for index in indices if not isinstance(index, OnDevice)
+            ]
         for tensor in tensors:
-            if not isinstance(tensor, OnDevice) and tensor.dim() and not any(tensor is index for index in indices):
-                raise RuntimeError(f"{name}: Expected all tensors to be on the same device, cuda:0 and cpu")
+            if (
+                not isinstance(tensor, OnDevice)
+                and tensor.dim()
+                and not any(tensor is index for index in indices)
+            ):
+                raise RuntimeError(
+                    f"{name}: Expected all tensors to be on the same device, cuda:0 and cpu"
+                )
 
     def _copied(self, source: Tensor, result: Tensor, wanted: object, kwargs: dict) -> Tensor:
         target = CUDA if isinstance(source, OnDevice) else CPU

@@ -31,7 +31,9 @@ def start(work: Callable[..., None], *arguments: Any) -> multiprocessing.process
     return child
 
 
-def _run(work: Callable[..., None], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
+def _run(
+    work: Callable[..., None], arguments: tuple[Any, ...], environment: dict[str, str]
+) -> None:
     os.environ.clear()
     os.environ.update(environment)  # the server keeps that of its start
     try:
@@ -79,14 +81,18 @@ class Journal:
         if not self.path.exists():
             return []
         rows = (line.split("\t") for line in self.path.read_text().splitlines())
-        notes = [Note(float(when), int(process), name, value) for when, process, name, value in rows]
+        notes = [
+            Note(float(when), int(process), name, value) for when, process, name, value in rows
+        ]
         return [note for note in notes if not what or note.what in what]
 
     def wait(self, what: str, times: int = 1, seconds: float = 120) -> Note:
         """The given time that something is noted; waits for it."""
         limit = time.monotonic() + seconds
         while len(found := self.notes(what)) < times:
-            assert time.monotonic() < limit, f"{what} did not happen {times} times in {seconds} s: {self.notes()}"
+            assert time.monotonic() < limit, (
+                f"{what} did not happen {times} times in {seconds} s: {self.notes()}"
+            )
             time.sleep(0.01)
         return found[times - 1]
 
@@ -116,7 +122,9 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
             before()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def around(owner: Any, name: str, first: Callable[..., None], last: Callable[..., None]) -> None:
+    def around(
+        owner: Any, name: str, first: Callable[..., None], last: Callable[..., None]
+    ) -> None:
         honest = getattr(owner, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -137,7 +145,9 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
         count["armed"] = kill is not None
 
     def begin(state: Any, *_: Any) -> None:
-        journal.note("fresh" if state is None else "continued", 0 if state is None else state["epoch"])
+        journal.note(
+            "fresh" if state is None else "continued", 0 if state is None else state["epoch"]
+        )
 
     around(training, "learning_rate", lambda *_: event(), nothing)
     around(os, "fsync", half_written, nothing)
@@ -146,7 +156,12 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
     around(os, "rmdir", lambda *_: event(), nothing)
     around(RunStore, "save", arm, nothing)
     around(Checkpoint, "load", nothing, begin)
-    around(Checkpoint, "save", nothing, lambda _, own, state: journal.note("checkpoint", state["epoch"]))
+    around(
+        Checkpoint,
+        "save",
+        nothing,
+        lambda _, own, state: journal.note("checkpoint", state["epoch"]),
+    )
     around(
         training.Training,
         "train_epoch",
@@ -156,7 +171,10 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
 
 
 def train_grid(
-    configs: Sequence[StoredConfig], root: Path, folder: Path, kills: Sequence[tuple[str, Kill]] = ()
+    configs: Sequence[StoredConfig],
+    root: Path,
+    folder: Path,
+    kills: Sequence[tuple[str, Kill]] = (),
 ) -> tuple[int, set[str]]:
     """Train a grid, killing lives of each run as planned, until all are stored; returns how many were killed, and the
     runs of which no life began anew after a checkpoint was there. A kill that comes too late is lost. The folder is for
@@ -172,9 +190,13 @@ def train_grid(
             if kill is not None and child.is_alive():
                 child.kill()
             child.join(120)
-            assert child.exitcode in (0, -signal.SIGKILL), f"{run}: a life ended with {child.exitcode}"
+            assert child.exitcode in (0, -signal.SIGKILL), (
+                f"{run}: a life ended with {child.exitcode}"
+            )
             delivered += child.exitcode != 0
-            unsaved += child.exitcode != 0 and not (store.checkpoint(run).path.exists() or store.has(run))
+            unsaved += child.exitcode != 0 and not (
+                store.checkpoint(run).path.exists() or store.has(run)
+            )
         fresh = len(Journal(folder / run).notes("fresh"))
         sound |= {run} if fresh - 1 <= unsaved else set()
     return delivered, sound
@@ -189,7 +211,10 @@ MAY_DIFFER = {"time_utc", "cost", "facts", "warnings", "commit", "dirty"}
 def assert_equal(run: str, one: RunStore, other: RunStore) -> None:
     """Two trainings of a run are equal to the bit: every file but `CIRCUMSTANCES`, and those but `MAY_DIFFER`."""
     assert one.is_sound(run) and other.is_sound(run)
-    ours, theirs = ({file.name: file.read_bytes() for file in (store.root / run).iterdir()} for store in (one, other))
+    ours, theirs = (
+        {file.name: file.read_bytes() for file in (store.root / run).iterdir()}
+        for store in (one, other)
+    )
     assert ours.keys() == theirs.keys()
     for name, content in ours.items():
         assert name in CIRCUMSTANCES or content == theirs[name], f"{run}: {name} differs"

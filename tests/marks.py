@@ -7,7 +7,10 @@ import pytest
 
 def slow(*values: object) -> list:
     """Values of `pytest.mark.parametrize`, marked; a tuple is one set of several arguments."""
-    return [pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in values]
+    return [
+        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow)
+        for one in values
+    ]
 
 
 def thinned(values: Iterable[object]) -> list:

@@ -33,7 +33,9 @@ def test_the_core_imports_no_paper_and_no_exercise():
         part = file.relative_to(PACKAGE).parts[0]
         if part not in ("papers", "course", "cli.py"):
             names = _imported(file)
-            assert not [name for name in names if name.startswith(("nclib.papers", "nclib.course"))], file
+            assert not [
+                name for name in names if name.startswith(("nclib.papers", "nclib.course"))
+            ], file
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -102,6 +104,8 @@ def test_the_core_works_with_torch_and_pandas_alone():
 
 def test_the_command_without_its_extra_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None; from nclib.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert 'pip install ".[notebooks,docs]"' in done.stderr

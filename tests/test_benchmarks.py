@@ -24,5 +24,9 @@ def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypa
     monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)
     assert len(frame) >= 4
-    assert frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all() and not list(tmp_path.iterdir())
+    assert (
+        frame.ratio.map(math.isfinite).all()
+        and (frame.low <= frame.high).all()
+        and not list(tmp_path.iterdir())
+    )
     assert {"part", "what", "case", "ratio", "low", "high", "target", "note", "met"} <= set(frame)

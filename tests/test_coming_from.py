@@ -38,14 +38,18 @@ def gradient(solve):
     ],
 )
 def test_gradients_are_those_of_torchdeq(theirs, ours):
-    torchdeq = pytest.importorskip("torchdeq", reason='the peer is not installed: pip install ".[peers]"')
+    torchdeq = pytest.importorskip(
+        "torchdeq", reason='the peer is not installed: pip install ".[peers]"'
+    )
     limits = {"f_tol": 1e-12, "b_tol": 1e-12, "f_max_iter": 200, "b_max_iter": 200}
 
     def solve_theirs(f, x):
         layer = torchdeq.get_deq(f_solver="anderson", **limits, **theirs)
         return layer(lambda z: f(z, x), torch.zeros_like(x))[0][-1]
 
-    found = gradient(lambda f, x: nc.DEQ(f, nc.Anderson(tol=1e-12, max_steps=200), ours, z0="zeros")(x)[0])
+    found = gradient(
+        lambda f, x: nc.DEQ(f, nc.Anderson(tol=1e-12, max_steps=200), ours, z0="zeros")(x)[0]
+    )
     torch.testing.assert_close(found, gradient(solve_theirs), atol=1e-10, rtol=0)
 
 

@@ -29,12 +29,15 @@ def data_root(tmp_path, monkeypatch):
 def test_digit_pairs_never_share_a_half_between_train_and_test():
     halves = {split: data.load_dataset("digits", split) for split in data.SPLITS}
     pool = {
-        split: [{bytes(i.numpy()) for i in d.images[d.labels == k]} for k in range(10)] for split, d in halves.items()
+        split: [{bytes(i.numpy()) for i in d.images[d.labels == k]} for k in range(10)]
+        for split, d in halves.items()
     }
     for split, per_class in (("train", 100), ("test", 20)):
         pairs = data.load_dataset("digit_pairs", split)
         assert pairs.counts.tolist() == [per_class] * 100 and pairs.class_names[37] == "37"
-        assert len({bytes(i.numpy()) for i in pairs.images}) == len(pairs.images), "pairs are distinct"
+        assert len({bytes(i.numpy()) for i in pairs.images}) == len(pairs.images), (
+            "pairs are distinct"
+        )
         for image, label in zip(pairs.images, pairs.labels.tolist(), strict=True):
             assert bytes(image[..., :8].contiguous().numpy()) in pool[split][label // 10]
             assert bytes(image[..., 8:].contiguous().numpy()) in pool[split][label % 10]
@@ -73,7 +76,9 @@ def colours(seed=0, size=(6, 5), number=3, channels=3):
     """Random images of two classes, by file name."""
     stream = np.random.default_rng(seed)
     shape = (*size, 3) if channels == 3 else size
-    names = [f"{s}/{c}/{i}.png" for s in ("train", "test") for c in ("cat", "ant") for i in range(number)]
+    names = [
+        f"{s}/{c}/{i}.png" for s in ("train", "test") for c in ("cat", "ant") for i in range(number)
+    ]
     return {name: stream.integers(0, 256, shape, dtype=np.uint8) for name in names}
 
 
@@ -101,7 +106,8 @@ def test_fingerprint_is_of_the_content_alone(tmp_path):
     changed = images | {"test/ant/0.png": images["test/ant/0.png"] ^ 1}
     renamed = {key.replace("cat", "cow"): value for key, value in images.items()}
     others = [
-        data.resolve_dataset(f"folder:{tree(tmp_path / n / 'pets', t)}") for n, t in (("a", changed), ("b", renamed))
+        data.resolve_dataset(f"folder:{tree(tmp_path / n / 'pets', t)}")
+        for n, t in (("a", changed), ("b", renamed))
     ]
     assert len({name, *others}) == 3
 
@@ -133,14 +139,18 @@ def test_a_damaged_cache_is_never_read_and_made_again_from_its_folder(tmp_path):
     whole, content = data.load_dataset(name, "train"), data.cache_file(name).read_bytes()
     for damaged in (content[:-10], content[:200] + bytes([content[200] ^ 1]) + content[201:]):
         data.cache_file(name).write_bytes(damaged)
-        with pytest.raises(data.DataError, match=r"are missing or damaged in .*; run `nclib data fetch"):
+        with pytest.raises(
+            data.DataError, match=r"are missing or damaged in .*; run `nclib data fetch"
+        ):
             data.load_dataset(name, "train")
         assert data.fetch(f"folder:{folder}") == name
         assert torch.equal(data.load_dataset(name, "train").images, whole.images)
 
 
 def test_folders_in_a_class_count_also_where_they_are_links(tmp_path):
-    folder = tree(tmp_path / "pets", colours() | {"elsewhere/more/0.png": np.zeros((6, 5, 3), np.uint8)})
+    folder = tree(
+        tmp_path / "pets", colours() | {"elsewhere/more/0.png": np.zeros((6, 5, 3), np.uint8)}
+    )
     (folder / "train/cat/linked").symlink_to(folder / "elsewhere")
     assert data.load_dataset(f"folder:{folder}", "train").counts.tolist() == [3, 4]
 
@@ -173,7 +183,9 @@ def test_scaling_keeps_the_centre(tmp_path):
 def test_grey_only_if_every_pixel_of_every_image_is_grey(tmp_path):
     grey = colours(channels=1)
     as_rgb = {name: np.repeat(image[..., None], 3, axis=2) for name, image in grey.items()}
-    for number, images in enumerate((grey, as_rgb, grey | {"test/cat/0.png": as_rgb["test/cat/0.png"]})):
+    for number, images in enumerate(
+        (grey, as_rgb, grey | {"test/cat/0.png": as_rgb["test/cat/0.png"]})
+    ):
         dataset = data.load_dataset(f"folder:{tree(tmp_path / str(number), images)}", "train")
         assert dataset.images.shape == (6, 1, 6, 5) and dataset.augment == "none"
         assert np.array_equal(dataset.images[0, 0].numpy(), grey["train/ant/0.png"])
@@ -191,18 +203,28 @@ def test_transparency_lies_on_white_and_images_stand_upright(tmp_path):
     clear = np.zeros((6, 5, 4), np.uint8)
     clear[0] = (10, 20, 30, 255)  # first row opaque, the rest transparent
     palette = Image.fromarray(np.full((6, 5, 3), (255, 0, 0), np.uint8)).quantize(4)
-    turned = Image.fromarray(np.repeat(np.arange(30, dtype=np.uint8).reshape(5, 6)[..., None], 3, 2))
+    turned = Image.fromarray(
+        np.repeat(np.arange(30, dtype=np.uint8).reshape(5, 6)[..., None], 3, 2)
+    )
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side: to be turned clockwise
-    made = {"train/ant/0.png": clear, "train/ant/1.png": palette, "train/ant/2.png": saved(turned, exif=exif)}
+    made = {
+        "train/ant/0.png": clear,
+        "train/ant/1.png": palette,
+        "train/ant/2.png": saved(turned, exif=exif),
+    }
     transparent, red, upright = only_size(tmp_path, colours() | made)[:3]
-    assert transparent[:, 0, 0].tolist() == [10, 20, 30] and transparent[:, 1:].unique().tolist() == [255]
+    assert transparent[:, 0, 0].tolist() == [10, 20, 30] and transparent[
+        :, 1:
+    ].unique().tolist() == [255]
     assert red[:, 3, 3].tolist() == [255, 0, 0]
     assert np.array_equal(upright[0].numpy(), np.rot90(np.arange(30).reshape(5, 6), -1))
 
 
 def png(size=(6, 5)):
-    return saved(Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)))
+    return saved(
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8))
+    )
 
 
 GOOD = {f"{split}/{name}/0.png": png() for split in ("train", "test") for name in ("ant", "cat")}
@@ -255,7 +277,9 @@ def cifar(tmp_path, monkeypatch):
     for names in ("train_list", "test_list"):
         listed = [[name, hashlib.md5(files[name]).hexdigest()] for name, _ in getattr(kind, names)]
         monkeypatch.setattr(kind, names, listed)
-    monkeypatch.setattr(kind, "meta", kind.meta | {"md5": hashlib.md5(files["batches.meta"]).hexdigest()})
+    monkeypatch.setattr(
+        kind, "meta", kind.meta | {"md5": hashlib.md5(files["batches.meta"]).hexdigest()}
+    )
     monkeypatch.setattr(kind, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
     monkeypatch.setattr(kind, "url", archive.as_uri())
     return archive
@@ -270,10 +294,16 @@ class Marks(str):
 
 def test_cifar_is_fetched_verified_and_read(cifar):
     train, test = data.load_dataset("cifar10", "train"), data.load_dataset("cifar10", "test")
-    assert train.images.shape == (100, 3, 32, 32) and train.images.is_contiguous() and train.augment == "flip_crop"
+    assert (
+        train.images.shape == (100, 3, 32, 32)
+        and train.images.is_contiguous()
+        and train.augment == "flip_crop"
+    )
     with tarfile.open(cifar) as tar:
         first = pickle.load(tar.extractfile("cifar-10-batches-py/data_batch_1"))
-    assert np.array_equal(train.images[:20].flatten(1).numpy(), first["data"])  # planes: red, green, blue
+    assert np.array_equal(
+        train.images[:20].flatten(1).numpy(), first["data"]
+    )  # planes: red, green, blue
     assert train.labels[:20].tolist() == first["labels"] and test.counts.tolist() == [2] * 10
     assert train.class_names[3] == "class 3"
 
@@ -282,11 +312,15 @@ def test_changed_pickle_is_never_opened(cifar, tmp_path):
     data.fetch("cifar10")
     batch, mark = paths.data() / "cifar-10-batches-py" / "data_batch_2", tmp_path / "mark"
     batch.write_bytes(pickle.dumps(Marks(mark)))
-    assert len(data.load_dataset("cifar10", "train").images) == 100, "unpacked again from the verified archive"
+    assert len(data.load_dataset("cifar10", "train").images) == 100, (
+        "unpacked again from the verified archive"
+    )
     batch.write_bytes(pickle.dumps(Marks(mark)))
     cifar.unlink()
     (paths.data() / cifar.name).write_bytes(b"half a downlo")
-    with pytest.raises(data.DataError, match=r"cannot get cifar10 .* are used\. Without a network: dataset=digits"):
+    with pytest.raises(
+        data.DataError, match=r"cannot get cifar10 .* are used\. Without a network: dataset=digits"
+    ):
         data.load_dataset("cifar10", "train")
     assert not mark.exists()
     pickle.loads(batch.read_bytes())
@@ -295,7 +329,9 @@ def test_changed_pickle_is_never_opened(cifar, tmp_path):
 
 def test_grey_originals_get_their_channel(monkeypatch):
     grey = np.random.default_rng(1).integers(0, 256, (30, 28, 28), dtype=np.uint8)
-    source = types.SimpleNamespace(data=torch.from_numpy(grey), targets=torch.arange(30) % 3, classes=["0 - zero", "1"])
+    source = types.SimpleNamespace(
+        data=torch.from_numpy(grey), targets=torch.arange(30) % 3, classes=["0 - zero", "1"]
+    )
     monkeypatch.setattr("torchvision.datasets.MNIST", lambda *asked, **options: source)
     read = data.load_dataset("mnist", "test")
     assert np.array_equal(read.images[:, 0].numpy(), grey) and read.images.shape == (30, 1, 28, 28)
@@ -326,12 +362,29 @@ def test_balanced_split_takes_as_many_of_each_class_as_the_smallest_has():
 def test_step_split_is_the_papers():
     cfg = DataConfig(dataset="digits", imbalance="step", num_majority=3, ratio=10, n_max=130)
     split = data.make_split(cfg, seed=0)
-    assert split.counts.tolist() == [130] * 3 + [13] * 7 == torch.bincount(split.train_labels).tolist()
+    assert (
+        split.counts.tolist() == [130] * 3 + [13] * 7 == torch.bincount(split.train_labels).tolist()
+    )
     assert split.minority.tolist() == [False] * 3 + [True] * 7
-    assert data.make_split(cfg.replace(ratio=1.0), seed=0).minority.tolist() == split.minority.tolist()
-    cfg = DataConfig(dataset="digits", imbalance="exponential", ratio=100, n_max=100, majority="random")
+    assert (
+        data.make_split(cfg.replace(ratio=1.0), seed=0).minority.tolist() == split.minority.tolist()
+    )
+    cfg = DataConfig(
+        dataset="digits", imbalance="exponential", ratio=100, n_max=100, majority="random"
+    )
     split = data.make_split(cfg, seed=4)
-    assert split.counts.sort(descending=True).values.tolist() == [100, 60, 36, 22, 13, 8, 5, 3, 2, 1]
+    assert split.counts.sort(descending=True).values.tolist() == [
+        100,
+        60,
+        36,
+        22,
+        13,
+        8,
+        5,
+        3,
+        2,
+        1,
+    ]
     assert torch.equal(split.minority, split.counts <= 8), "the classes below the median"
 
 
@@ -341,12 +394,16 @@ def test_random_majority_follows_the_seed():
     one, same, other = (data.make_split(cfg, seed=seed) for seed in (1, 1, 2))
     assert one.counts.sort().values.tolist() == [1] * 50 + [100] * 50
     assert torch.equal(one.minority, one.counts == 1)
-    assert torch.equal(one.train_indices, same.train_indices) and not torch.equal(one.minority, other.minority)
+    assert torch.equal(one.train_indices, same.train_indices) and not torch.equal(
+        one.minority, other.minority
+    )
 
 
 def test_smaller_classes_are_subsets_of_larger_ones_and_seeds_differ():
     cfg = DataConfig(dataset="digits", imbalance="step", num_majority=5, ratio=10, n_max=100)
-    ten, hundred = (data.make_split(cfg.replace(ratio=r), seed=0).train_indices for r in (10.0, 100.0))
+    ten, hundred = (
+        data.make_split(cfg.replace(ratio=r), seed=0).train_indices for r in (10.0, 100.0)
+    )
     assert set(hundred.tolist()) < set(ten.tolist())
     assert not torch.equal(ten, data.make_split(cfg, seed=1).train_indices)
 
@@ -376,7 +433,9 @@ def batches(images, labels=None, *, batch_size=4, augment="none", **options):
 
 def noise(number=13, channels=3, height=16, width=16):
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(1, 256, (number, channels, height, width), dtype=torch.uint8, generator=generator)
+    return torch.randint(
+        1, 256, (number, channels, height, width), dtype=torch.uint8, generator=generator
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -387,29 +446,46 @@ def test_normalisation_is_exact_in_every_dtype(dtype):
     mean, std = (torch.tensor(v, dtype=torch.float64).view(3, 1, 1) for v in (mean, std))
     assert x.dtype == dtype
     rtol = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8}[dtype]
-    torch.testing.assert_close(x.double(), (images.double() / 255 - mean) / std, rtol=rtol, atol=rtol)
+    torch.testing.assert_close(
+        x.double(), (images.double() / 255 - mean) / std, rtol=rtol, atol=rtol
+    )
 
 
-LAST = [(12, 4, [4, 4, 4]), (14, 4, [4, 4, 4, 2]), (13, 4, [4, 4, 5]), (3, 4, [3]), (1, 4, [1]), (3, 1, [1, 1, 1])]
+LAST = [
+    (12, 4, [4, 4, 4]),
+    (14, 4, [4, 4, 4, 2]),
+    (13, 4, [4, 4, 5]),
+    (3, 4, [3]),
+    (1, 4, [1]),
+    (3, 1, [1, 1, 1]),
+]
 
 
 @pytest.mark.parametrize(("number", "size", "expected"), LAST)
 def test_last_batch_of_one_joins_the_one_before(number, size, expected):
     loader = batches(noise(number), batch_size=size)
-    assert [len(y) for _, y in loader.in_order()] == expected == [len(y) for _, y, _ in loader.shuffled(0, 0)]
+    assert (
+        [len(y) for _, y in loader.in_order()]
+        == expected
+        == [len(y) for _, y, _ in loader.shuffled(0, 0)]
+    )
     assert len(loader) == len(expected)
 
 
 def test_every_image_once_with_its_label_and_row():
     images, labels = noise(), torch.arange(13) * 7
-    x, y, rows = (torch.cat(parts) for parts in zip(*batches(images, labels).shuffled(5, 2), strict=True))
+    x, y, rows = (
+        torch.cat(parts) for parts in zip(*batches(images, labels).shuffled(5, 2), strict=True)
+    )
     assert sorted(rows.tolist()) == list(range(13)) != rows.tolist()
     assert torch.equal(y, labels[rows])
     torch.testing.assert_close(x, images[rows].float())
 
 
 def epoch(seed, number, **options):
-    return torch.cat([x for x, _, _ in batches(noise(), augment="flip_crop", **options).shuffled(seed, number)])
+    return torch.cat(
+        [x for x, _, _ in batches(noise(), augment="flip_crop", **options).shuffled(seed, number)]
+    )
 
 
 def test_an_epoch_follows_from_seed_and_number_alone():
@@ -434,7 +510,9 @@ def test_flips_and_crops_are_those_of_a_loop_over_images(shape):
                 image = images[row].flip(2) if mirror else images[row]
                 padded = np.pad(image.numpy(), ((0, 0), (down, down), (right, right)))
                 for top, left in itertools.product(range(2 * down + 1), range(2 * right + 1)):
-                    if np.array_equal(made, padded[:, top : top + shape[0], left : left + shape[1]]):
+                    if np.array_equal(
+                        made, padded[:, top : top + shape[0], left : left + shape[1]]
+                    ):
                         explained.append((mirror, top, left))
             assert len(explained) == 1, "exactly one mirror image and shift explains it"
             seen.add(explained[0])
@@ -446,7 +524,9 @@ def test_flips_and_crops_are_those_of_a_loop_over_images(shape):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_device_changes_neither_order_nor_augmentation():
-    torch.testing.assert_close(epoch(0, 1, device="cuda").cpu(), epoch(0, 1))  # a GPU rounds a·b + c once
+    torch.testing.assert_close(
+        epoch(0, 1, device="cuda").cpu(), epoch(0, 1)
+    )  # a GPU rounds a·b + c once
 
 
 def test_formats_that_start_programs_are_not_opened(isolated, monkeypatch):

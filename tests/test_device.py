@@ -41,11 +41,15 @@ def test_the_emulated_device_refuses_and_notices_what_a_gpu_would(waits):
         there.numpy()
     waits.clear()
     there *= 2.0
-    assert (there + torch.tensor(1.0)).shape == (3,) and not waits, "a number of the host may take part"
+    assert (there + torch.tensor(1.0)).shape == (3,) and not waits, (
+        "a number of the host may take part"
+    )
     torch.ones(3).pin_memory().to(GPU, non_blocking=True)
     torch.zeros(3, device=GPU)[torch.arange(2, device=GPU)] = 1
     assert not waits
-    assert there.sum().item() == 6 and there.cpu().tolist() == [2.0, 2.0, 2.0] and bool(there[0] > 1)
+    assert (
+        there.sum().item() == 6 and there.cpu().tolist() == [2.0, 2.0, 2.0] and bool(there[0] > 1)
+    )
     there[there > 1], there[torch.arange(2)]
     assert waits == ["_local_scalar_dense", "to the host", "_local_scalar_dense", "index by a mask",
                      "index by host indices"]  # fmt: skip
@@ -70,7 +74,9 @@ def test_a_solve_waits_once_a_step(waits, problem, method, halve):
     assert waits == ["to the host"] * expected.num_evals
     for name in ("value", "residual", "converged", "status", "steps", "trace"):
         tensor = getattr(found, name)
-        assert tensor.device == torch.device(GPU) and torch.equal(tensor.cpu(), getattr(expected, name)), name
+        assert tensor.device == torch.device(GPU) and torch.equal(
+            tensor.cpu(), getattr(expected, name)
+        ), name
 
 
 RULES = [deq.Implicit(Broyden(1e-5, 200)), deq.Phantom(3, 0.5), deq.Neumann(3), deq.Unrolled(3)]
@@ -95,8 +101,12 @@ def test_an_equilibrium_waits_once_an_evaluation_a_product_and_a_solve(waits, pr
     _, expected = gradients(x)
     (there,), cell = _there([x]), cell.to(GPU)
     evaluations, found = gradients(there)
-    steps = [wait for wait in waits[: -len(found)] if wait == "to the host"]  # then the gradients, by this test
-    assert len(steps) == evaluations and len(waits) - len(found) - evaluations <= 2, "whether all rows converged"
+    steps = [
+        wait for wait in waits[: -len(found)] if wait == "to the host"
+    ]  # then the gradients, by this test
+    assert len(steps) == evaluations and len(waits) - len(found) - evaluations <= 2, (
+        "whether all rows converged"
+    )
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
@@ -114,11 +124,15 @@ def _same(found, expected):
     assert found.history.equals(expected.history)
     for name in ("weights", "arrays"):
         a, b = getattr(found, name), getattr(expected, name)
-        assert a.keys() == b.keys() and all((torch.as_tensor(a[k]) == torch.as_tensor(b[k])).all() for k in a)
+        assert a.keys() == b.keys() and all(
+            (torch.as_tensor(a[k]) == torch.as_tensor(b[k])).all() for k in a
+        )
 
 
 @pytest.mark.parametrize("kind", ["explicit", *slow("deq", "explicit_matched", "weight_tied")])
-def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of_the_gradient(waits, monkeypatch, kind):
+def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of_the_gradient(
+    waits, monkeypatch, kind
+):
     config, epochs = _config(kind), []
     original = training.Training.train_epoch
 
@@ -134,7 +148,9 @@ def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of
     steps = found.facts["updates"] // config.train.epochs
     for epoch in epochs:
         assert epoch.count("_local_scalar_dense") == steps + 1, "the loss of the epoch"
-        assert epoch.count("from pageable memory") <= 3, "the order of the images and how each is moved"
+        assert epoch.count("from pageable memory") <= 3, (
+            "the order of the images and how each is moved"
+        )
         if kind != "deq":
             assert epoch.count("to the host") < 10, "the sums of the epoch"
 

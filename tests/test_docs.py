@@ -97,7 +97,9 @@ def test_the_table_of_results_and_the_verdict():
     found = protocol2.tracked_analysis()
     assert found.verdict == "supported" and len(found.seeds) == 5 and len(protocol2.SEEDS) == 8
     assert "the paper's claim is supported" in text and "on five new seeds. Eight" in text
-    assert {compared(EVERY[name], "r10").interval.significant for name in ("nc2c", "nc3c")} == {False}
+    assert {compared(EVERY[name], "r10").interval.significant for name in ("nc2c", "nc3c")} == {
+        False
+    }
 
 
 def test_norms_and_directions():
@@ -105,7 +107,9 @@ def test_norms_and_directions():
     said = [exchange(name, "directions", "fresh") for name in ("nc2c", "nc3c", "nc2cc", "nc3cc")]
     has(
         section("results", "Norms or directions"),
-        "{} times the norm of a majority mean in ResNet-18, and {} times in the DEQ".format(*ratios),
+        "{} times the norm of a majority mean in ResNet-18, and {} times in the DEQ".format(
+            *ratios
+        ),
         "gone: NC2 {}, NC3 {}. If".format(*said[:2]),
         "a third is left: NC2 {}, NC3 {}".format(*said[2:]),
     )
@@ -143,7 +147,10 @@ def test_nc1():
         f"each class counted equally it is {change('traceclasses', 'fresh')}",
         f"each image counted equally {change('traceimages', 'fresh')}",
     )
-    assert protocol2.tracked_analysis().secondary.set_index("metric")["verdict"]["nc1_pinv"] == "reported"
+    assert (
+        protocol2.tracked_analysis().secondary.set_index("metric")["verdict"]["nc1_pinv"]
+        == "reported"
+    )
 
 
 def test_the_equilibria_of_the_replication_are_solved():
@@ -218,7 +225,9 @@ def test_better_or_only_later():
     closer = {level: (rows < 0).sum() for level, rows in levels.items()}
     assert closer == {0.6: 1, 0.8: 4, 0.9: 6, 0.95: 6}
     ends = -100 * np.expm1(levels[0.95].to_numpy().reshape(3, 2))  # K_A by metric
-    spans = [f"{low:.0f} to {high:.0f} %" for low, high in zip(ends.min(0), ends.max(0), strict=True)]
+    spans = [
+        f"{low:.0f} to {high:.0f} %" for low, high in zip(ends.min(0), ends.max(0), strict=True)
+    ]
     assert "by {} in NC2 and by {} in NC3".format(*spans) in text
 
 
@@ -301,7 +310,9 @@ def logs_by_hand(metric, group, relative=True):
     found = np.zeros((len(seeds), len(GROUPS[group])))
     for row, place in np.ndindex(found.shape):
         K_A, R = GROUPS[group][place]
-        here = frame[frame["K_A"].fillna(0).eq(K_A) & frame["R"].eq(R) & frame["seed"].eq(seeds[row])]
+        here = frame[
+            frame["K_A"].fillna(0).eq(K_A) & frame["R"].eq(R) & frame["seed"].eq(seeds[row])
+        ]
         pair = [value(here[here["model"] == model], metric) for model in ("deq", "explicit")]
         pair = np.log(pair) if relative else np.array(pair)
         found[row, place] = pair[0] - pair[1]
@@ -319,7 +330,10 @@ def test_changes_and_intervals_are_those_of_the_runs(name, group):
 
 def test_the_exchange_of_norms_and_directions_starts_from_eq_14_itself():
     for group in ("fresh", "balanced"):
-        whole, stored = (parts(group, "NC3, eq. 14")["whole"], compared(EVERY["eq14"], group).interval)
+        whole, stored = (
+            parts(group, "NC3, eq. 14")["whole"],
+            compared(EVERY["eq14"], group).interval,
+        )
         # Arrays are stored rounded.
         assert np.allclose([whole.mean, whole.half], [stored.mean, stored.half], atol=1e-4)
 
@@ -335,7 +349,9 @@ def test_what_is_lower_at_100_to_1_comes_from_norms(metric):
 
 
 def test_the_statements_have_the_verdicts_of_their_certificates():
-    rows = re.findall(r"^\| ((?:Lemma|Remark|Theorem|Prop)[^|]*) \|[^|]*\| ([^|]+) \|", _statements(), re.M)
+    rows = re.findall(
+        r"^\| ((?:Lemma|Remark|Theorem|Prop)[^|]*) \|[^|]*\| ([^|]+) \|", _statements(), re.M
+    )
     results = certify.certify(list(STATEMENTS))
     assert all(result.ok for result in results)
     assert dict(rows) == {certify.STATEMENTS[one.id][0]: one.verdict for one in results}
@@ -408,13 +424,18 @@ def test_norms_at_which_collapse_begins():
         pair = nc1.index[[after, after - 1]]
         norms.append(np.interp(np.log(0.1), np.log(nc1[pair]), norm[pair]))
         growing[model].append(norm[pair[0]] > norm[pair[1]])
-    assert f"between {min(norms):.1f} and {max(norms):.1f}." in paragraph("beyond", "No common norm")
+    assert f"between {min(norms):.1f} and {max(norms):.1f}." in paragraph(
+        "beyond", "No common norm"
+    )
     assert not any(growing["explicit"]) and growing["deq"].count(False) == 1
 
 
 def test_equilibria_move_away_from_their_start():
     steps = tracked().query("split == 'steps' and metric == 'start_distance' and model == 'deq'")
-    runs = [rows.set_index("epoch")["value"].dropna().sort_index() for _, rows in steps.groupby("run_id")]
+    runs = [
+        rows.set_index("epoch")["value"].dropna().sort_index()
+        for _, rows in steps.groupby("run_id")
+    ]
     lowest, last = [one.min() for one in runs], [one.iloc[-1] for one in runs]
     text = paragraph("beyond", "Equilibria move away")
     assert f"falls to {min(lowest):.2f} to {max(lowest):.2f} by epoch" in text
@@ -573,16 +594,24 @@ def spread_over_seeds():
 
 
 def test_ling():
-    errors = read("sister-papers/ling-errors-quick").query("ratio == 'p/n = 0.8' and tau0 == 'empirical'")
+    errors = read("sister-papers/ling-errors-quick").query(
+        "ratio == 'p/n = 0.8' and tau0 == 'empirical'"
+    )
     slopes = errors.set_index("activation")[["slope", "verdict"]]
     text = paragraph("beyond", "The kernel of a DEQ")
     said = {name: minus(f"{slope:.2f}") for name, slope in slopes["slope"].items()}
     assert f"log n is {said['relu']}, to tanh, where it is {said['tanh']}" in text
     assert {*slopes["verdict"]} == {"supported"}
-    assert (slopes["slope"] < 0).all() and slopes["slope"].idxmin() in ("relu", "leaky_relu", "swish")
+    assert (slopes["slope"] < 0).all() and slopes["slope"].idxmin() in (
+        "relu",
+        "leaky_relu",
+        "swish",
+    )
     networks = read("sister-papers/ling-networks-quick")
     claimed = networks[networks["verdict"] != "not significant"]
-    assert claimed[["trained", "DEQ"]].to_numpy().tolist() == [["readout on random features", "ReLU"]]
+    assert claimed[["trained", "DEQ"]].to_numpy().tolist() == [
+        ["readout on random features", "ReLU"]
+    ]
     closer = difference(claimed.iloc[0]).lstrip("−")
     assert f"by {closer} percentage points" in paragraph("beyond", "A shallow network")
 
@@ -594,7 +623,9 @@ def test_wu():
     text = paragraph("beyond", "Theory: nothing is refuted.")
     assert f"Of {len(rows)} statements, {counts['holds']} hold by exact" in text
     text = paragraph("beyond", "Training: small networks")
-    assert f"{counts['not significant']} are not significant, and for {counts['reported']} no" in text
+    assert (
+        f"{counts['not significant']} are not significant, and for {counts['reported']} no" in text
+    )
     reported = rows[rows["verdict"] == "reported"]["remark"]
     assert set(reported) == {"no network here learns this target"}
 

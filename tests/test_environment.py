@@ -32,13 +32,20 @@ def test_conda_gives_python_and_pip_the_pinned_packages():
     told = yaml.safe_load((ROOT / "environment.yml").read_text())
     pip = ["-c constraints.txt", f"-e .[{','.join(USED)}]"]
     assert told["dependencies"] == ["python >=3.11,<3.14", "pip", "make", "git", {"pip": pip}]
-    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {
+        line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
     needed = [*PROJECT["dependencies"], *(line for name in USED for line in EXTRAS[name])]
-    assert {Requirement(line).name for line in needed} <= pinned and told["channels"] == ["conda-forge"]
+    assert {Requirement(line).name for line in needed} <= pinned and told["channels"] == [
+        "conda-forge"
+    ]
 
 
 def test_the_version_is_the_same_wherever_it_stands():
-    told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
+    told = {
+        name: json.loads((ROOT / name).read_text())["version"]
+        for name in ("codemeta.json", ".zenodo.json")
+    }
     told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
     record = (ROOT / "docs/record.md").read_text(encoding="utf-8")
     told |= {"changelog": re.search(r"^### (\d+\.\d+\.\d+)", record, re.MULTILINE)[1]}
@@ -58,7 +65,9 @@ def test_the_version_is_the_same_wherever_it_stands():
 def test_versions_with_known_holes_are_excluded(package, unsafe):
     needed = [Requirement(line) for line in PROJECT["dependencies"]]
     (bound,) = [requirement.specifier for requirement in needed if requirement.name == package]
-    assert not bound.contains(unsafe) and bound.contains(importlib.metadata.version(package), prereleases=True)
+    assert not bound.contains(unsafe) and bound.contains(
+        importlib.metadata.version(package), prereleases=True
+    )
 
 
 def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
@@ -71,20 +80,35 @@ def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
 def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     assert PROJECT["name"] != "nclib"
     told = re.compile(r"""pip install[^`\n]*[\s"']nclib(?![\w-]|\.[\w{])""")
-    assert told.search('type: pip install "nclib[cluster]"') and not told.search('pip install ".[cluster]"')
+    assert told.search('type: pip install "nclib[cluster]"') and not told.search(
+        'pip install ".[cluster]"'
+    )
     files = [ROOT / "README.md", ROOT / "Makefile"]
     places = ("nclib", "docs", "notebooks", "recipes", "tests")
     files += [file for place in places for file in (ROOT / place).rglob("*.*")]
-    texts = {file: file.read_text() for file in files if file.suffix in (".py", ".md", ".ipynb", ".yml", "")}
-    assert len(texts) > 150 and [file.name for file in texts if told.search(texts[file])] == ["test_environment.py"]
+    texts = {
+        file: file.read_text()
+        for file in files
+        if file.suffix in (".py", ".md", ".ipynb", ".yml", "")
+    }
+    assert len(texts) > 150 and [file.name for file in texts if told.search(texts[file])] == [
+        "test_environment.py"
+    ]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 def test_clean_keeps_results_and_data(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
-    places = "results/quick/figures/a.png", "data/digits.npz", "results/README.md", "results/reference/a.csv"
+    places = (
+        "results/quick/figures/a.png",
+        "data/digits.npz",
+        "results/README.md",
+        "results/reference/a.csv",
+    )
     kept = [tmp_path / place for place in places]
-    gone = [tmp_path / place for place in (".venv/bin/x", "nclib/__pycache__/x.pyc", ".pytest_cache/x")]
+    gone = [
+        tmp_path / place for place in (".venv/bin/x", "nclib/__pycache__/x.pyc", ".pytest_cache/x")
+    ]
     for file in kept + gone:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -101,14 +125,18 @@ def test_the_python_of_the_page_on_the_library_runs(tmp_path, monkeypatch, capsy
     number = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
     compared = 0
     for block, shown in re.findall(
-        r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", library.replace(_custom_cells(), ""), re.DOTALL
+        r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?",
+        library.replace(_custom_cells(), ""),
+        re.DOTALL,
     ):
         exec(block, {})
         said = capsys.readouterr().out
         if shown:
             assert number.sub("#", said).split() == number.sub("#", shown).split()
             printed = [float(value) for value in number.findall(said)]
-            assert printed == pytest.approx([float(value) for value in number.findall(shown)], rel=0.2)
+            assert printed == pytest.approx(
+                [float(value) for value in number.findall(shown)], rel=0.2
+            )
             compared += 1
     assert compared == 4
 
@@ -120,8 +148,12 @@ def test_the_python_of_custom_cells_runs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     few = {"data": {"n_max": 6, "test_per_class": 3}, "train": {"epochs": 1, "batch_size": 32}}
-    monkeypatch.setattr(nclib, "RunConfig", functools.partial(nclib.RunConfig, **few), raising=False)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", mock.MagicMock())  # a large package, not installed
+    monkeypatch.setattr(
+        nclib, "RunConfig", functools.partial(nclib.RunConfig, **few), raising=False
+    )
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", mock.MagicMock()
+    )  # a large package, not installed
     names: dict = {}
     for block in blocks:
         exec(block, names)
@@ -131,14 +163,18 @@ def test_the_python_of_custom_cells_runs(tmp_path, monkeypatch):
 
 
 def test_the_job_array_of_the_page_start_trains_one_run_a_job(monkeypatch):
-    (study,) = re.findall(r"```\n(# study\.py.*?)```", (ROOT / "docs/start.md").read_text(encoding="utf-8"), re.DOTALL)
+    (study,) = re.findall(
+        r"```\n(# study\.py.*?)```", (ROOT / "docs/start.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     asked = []
     monkeypatch.setattr(nclib, "ensure_runs", asked.append, raising=False)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
     names: dict = {}
     exec(study, names)
     first, last = map(int, re.search(r"--array=(\d+)-(\d+)", study).groups())
-    assert asked == [[names["configs"][4]]] and range(first, last + 1) == range(len(names["configs"]))
+    assert asked == [[names["configs"][4]]] and range(first, last + 1) == range(
+        len(names["configs"])
+    )
 
 
 def _custom_cells():

@@ -33,12 +33,18 @@ def table():
 
 def test_a_figure_lands_complete(tmp_path):
     plotted = pd.DataFrame({"epoch": [1, 2], "value": [0.1, 1 / 3]})
-    files = figures.save_figure(figure(), "neural_collapse/fig3", CAPTION, ["b", "a", "b"], "quick", plotted)
+    files = figures.save_figure(
+        figure(), "neural_collapse/fig3", CAPTION, ["b", "a", "b"], "quick", plotted
+    )
     folder = paths.results("quick") / "figures" / "neural_collapse"
     assert files == {kind: folder / f"fig3.{kind}" for kind in ("pdf", "png", "csv", "json")}
     assert sorted(folder.iterdir()) == sorted(files.values())  # nothing left aside
     sidecar = json.loads(files["json"].read_text())
-    assert sidecar["caption"] == CAPTION and sidecar["profile"] == "quick" and sidecar["runs"] == ["a", "b"]
+    assert (
+        sidecar["caption"] == CAPTION
+        and sidecar["profile"] == "quick"
+        and sidecar["runs"] == ["a", "b"]
+    )
     assert {"commit", "versions", "device", "time_utc"} <= set(sidecar)
     for kind in ("pdf", "png", "csv"):
         entry = sidecar["files"][files[kind].name]
@@ -86,7 +92,9 @@ def test_a_table_keeps_numbers_and_shows_text():
     files = figures.save_table(table(), "t1", CAPTION, ["r"], "quick", display=shown)
     assert pd.read_csv(files["csv"])["accuracy"][0] == 1 / 3
     assert files["md"].read_text() == (
-        "| model | accuracy |\n|---|---|\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
+        "| model | accuracy |\n|---|---|\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n"
+        + CAPTION
+        + "\n"
     )
     assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md"}
 
@@ -95,7 +103,12 @@ def test_a_figure_is_saved_the_same_whatever_settings_a_reader_has():
     fig = figure()
     here = figures.save_figure(fig, "f", CAPTION, [], "quick")
     before = {kind: here[kind].read_bytes() for kind in ("pdf", "png")}
-    own = {"savefig.bbox": "tight", "savefig.facecolor": "red", "savefig.transparent": True, "pdf.fonttype": 3}
+    own = {
+        "savefig.bbox": "tight",
+        "savefig.facecolor": "red",
+        "savefig.transparent": True,
+        "pdf.fonttype": 3,
+    }
     with mpl.rc_context(own):
         figures.save_figure(fig, "f", CAPTION, [], "quick")
     assert before == {kind: here[kind].read_bytes() for kind in ("pdf", "png")}
@@ -117,6 +130,22 @@ def test_readable_puts_the_claim_first_and_leaves_the_table_as_it_is():
     before = frame.copy()
     shown = figures.readable(frame)
     pd.testing.assert_frame_equal(frame, before)
-    assert list(shown) == ["claim", "metric", "verdict", "difference", "± 95 %", "settings", "remark"]
-    assert shown.iloc[0].tolist() == ["a < b, DEQ / ResNet-18", "NC1, eq. 12", "equal", "−0.123", "1e−07", "4 of 9", ""]
+    assert list(shown) == [
+        "claim",
+        "metric",
+        "verdict",
+        "difference",
+        "± 95 %",
+        "settings",
+        "remark",
+    ]
+    assert shown.iloc[0].tolist() == [
+        "a < b, DEQ / ResNet-18",
+        "NC1, eq. 12",
+        "equal",
+        "−0.123",
+        "1e−07",
+        "4 of 9",
+        "",
+    ]
     assert shown.iloc[1].tolist() == ["", LABELS.get("loss", "loss"), "reported", "", "2", "0", ""]

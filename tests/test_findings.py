@@ -44,7 +44,9 @@ def runs(collection: str) -> pd.DataFrame:
 
 
 @functools.cache
-def compared(collection: str, setting: tuple[int, int], metric: str, relative: bool = False) -> Pairs:
+def compared(
+    collection: str, setting: tuple[int, int], metric: str, relative: bool = False
+) -> Pairs:
     """Both networks in a setting (K_A, R), paired by seed: accuracy over the last ten epochs, all else, and accuracy
     after logit adjustment, at the last one."""
     frame = runs(collection)
@@ -61,7 +63,10 @@ def change(collection: str, setting: tuple[int, int], metric: str, digits: int =
 
 
 def nc2_and_nc3(collection: str, setting: tuple[int, int]) -> list[str]:
-    return [f"{name} {change(collection, setting, metric)}" for name, metric in (("NC2", NC2), ("NC3", NC3))]
+    return [
+        f"{name} {change(collection, setting, metric)}"
+        for name, metric in (("NC2", NC2), ("NC3", NC3))
+    ]
 
 
 def percent(collection: str, setting: tuple[int, int], metric: str) -> str:
@@ -74,7 +79,9 @@ def accuracy(setting: tuple[int, int]) -> str:
     return change(FIRST, setting, "accuracy_balanced", digits=1) + " %"
 
 
-def points(collection: str, setting: tuple[int, int], metric: str = "accuracy_balanced") -> tuple[str, str]:
+def points(
+    collection: str, setting: tuple[int, int], metric: str = "accuracy_balanced"
+) -> tuple[str, str]:
     """ "0.8 percentage points", and their interval "0.3 to 1.2", without signs where both ends have the same one."""
     interval = compared(collection, setting, metric).interval
     low, high = interval.ends()
@@ -92,7 +99,11 @@ def digits() -> pd.DataFrame:
 def verdicts(start: str) -> dict[str, str]:
     """Verdicts of the scorecard on digits by the end of their ids, which begin with `start`."""
     rows = digits()
-    return {name.removeprefix(start): word for name, word in rows["verdict"].items() if name.startswith(start)}
+    return {
+        name.removeprefix(start): word
+        for name, word in rows["verdict"].items()
+        if name.startswith(start)
+    }
 
 
 def nothing_is_significant(start: str) -> bool:
@@ -131,7 +142,9 @@ def fig4() -> Iterator[str]:
 
 def _lowest_epoch(metric: str) -> int:
     """Where the mean of ResNet-18 over seeds is lowest, at K_A = 3, R = 100."""
-    rows = runs(FIRST).query("K_A == 3 and R == 100 and model == 'explicit' and split == 'train' and metric == @metric")
+    rows = runs(FIRST).query(
+        "K_A == 3 and R == 100 and model == 'explicit' and split == 'train' and metric == @metric"
+    )
     return int(rows.groupby("epoch")["value"].mean().idxmin())
 
 
@@ -140,7 +153,9 @@ def fig5() -> Iterator[str]:
         yield " and ".join(nc2_and_nc3(collection, (7, 100)))
     yield f"NC3 is {percent(FIRST, (7, 100), EQ14)}"
     assert not compared(FIRST, (7, 100), EQ13).interval.significant
-    assert [verdicts("fig5_claims/")[metric] for metric in (EQ13, EQ14, NC2, NC3)] == ["opposite here"] * 4
+    assert [verdicts("fig5_claims/")[metric] for metric in (EQ13, EQ14, NC2, NC3)] == [
+        "opposite here"
+    ] * 4
 
 
 def table1() -> Iterator[str]:
@@ -150,7 +165,11 @@ def table1() -> Iterator[str]:
 
 
 def table2() -> Iterator[str]:
-    for ratio, where in ((10, "at 10 : 1 (not significant)"), (50, "at 50 : 1"), (100, "at 100 : 1")):
+    for ratio, where in (
+        (10, "at 10 : 1 (not significant)"),
+        (50, "at 50 : 1"),
+        (100, "at 100 : 1"),
+    ):
         yield f"{accuracy((3, ratio))} {where}"
     yield f"five new seeds also give {points(NEW, (3, 100))[0]}"
     yield f"it is {points(NEW, (3, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
@@ -185,7 +204,9 @@ def table4() -> Iterator[str]:
 
 def _gains_on_minority_classes(k_a: int, ratios: tuple[int, ...]) -> None:
     for ratio in ratios:
-        minority, majority = (compared(FIRST, (k_a, ratio), f"accuracy_{which}") for which in ("minority", "majority"))
+        minority, majority = (
+            compared(FIRST, (k_a, ratio), f"accuracy_{which}") for which in ("minority", "majority")
+        )
         assert minority.interval.mean > 1 > majority.interval.mean
 
 
@@ -210,15 +231,21 @@ def collapse() -> Iterator[str]:
 def fig1() -> Iterator[str]:
     network = nc.build_model(nc.ModelConfig(kind="deq", width=64), 10, 3)
     every = nc.models.count_parameters(network)
-    assert every == nc.models.count_parameters(nc.build_model(nc.ModelConfig(kind="explicit", width=64), 10, 3))
+    assert every == nc.models.count_parameters(
+        nc.build_model(nc.ModelConfig(kind="explicit", width=64), 10, 3)
+    )
     yield f"{every / 1e6:.1f} million parameters"
     yield f"{100 * nc.models.count_parameters(network.block) / every:.0f} % of them in the last block"
 
 
 def theory_layer_peeled() -> Iterator[str]:
     found = verdicts("theory_layer_peeled_ledger/")
-    assert {found[f"Theorem 3.1, NC{number}"] for number in (1, 2, 3)} | {found["Lemma B.1"]} == {"holds"}
-    (infima,) = (word for claim, word in found.items() if claim.startswith("Theorem B.3, read as infima"))
+    assert {found[f"Theorem 3.1, NC{number}"] for number in (1, 2, 3)} | {found["Lemma B.1"]} == {
+        "holds"
+    }
+    (infima,) = (
+        word for claim, word in found.items() if claim.startswith("Theorem B.3, read as infima")
+    )
     assert (infima, found["Remark B.2"]) == ("false", "typo")
     yield "Theorem 3.1 holds"
     yield "Theorem B.3 is false"
@@ -226,8 +253,18 @@ def theory_layer_peeled() -> Iterator[str]:
 
 def theory_imbalance() -> Iterator[str]:
     found = verdicts("theory_imbalance_ledger/")
-    names = ("Theorem 4.1, NC1", "Theorem 4.1, NC2, for all i, j", "Theorem 4.1, NC3", "Proposition 4.2")
-    assert [found[name] for name in names] == ["holds", "vacuous", "false", "holds if √(E_W E_H) ≤ E0"]
+    names = (
+        "Theorem 4.1, NC1",
+        "Theorem 4.1, NC2, for all i, j",
+        "Theorem 4.1, NC3",
+        "Proposition 4.2",
+    )
+    assert [found[name] for name in names] == [
+        "holds",
+        "vacuous",
+        "false",
+        "holds if √(E_W E_H) ≤ E0",
+    ]
     first, second, third = (total_collapse_budget(10, k_a) for k_a in (3, 5, 7))
     yield f"E0 = {first:.3f}, {second:.3f} and {third:.3f} for 3, 5 and 7 majority classes"
 
@@ -253,7 +290,10 @@ def recipes() -> Iterator[str]:
     constant = {nc.run_id(config): config.train.schedule == "constant" for config in configs}
     ends = frame.query("split == 'test' and metric == 'accuracy_balanced' and epoch == 20")
     ends = ends.assign(stated=ends["run_id"].map(constant))
-    stated, workable = (ends[ends["stated"] == which].groupby("model")["value"].mean() * 100 for which in (True, False))
+    stated, workable = (
+        ends[ends["stated"] == which].groupby("model")["value"].mean() * 100
+        for which in (True, False)
+    )
     yield f"{stated['explicit']:.1f} % (ResNet-18) and {stated['deq']:.1f} % (DEQ)"
     yield f"{workable['explicit']:.1f} % and {workable['deq']:.1f} % (three seeds)"
 
@@ -274,7 +314,9 @@ def controls() -> Iterator[str]:
 
 
 def equilibrium_or_cell() -> Iterator[str]:
-    table = pd.read_csv(paths.reference() / "tables/equilibrium_or_cell-quick.csv").set_index(["step", "metric"])
+    table = pd.read_csv(paths.reference() / "tables/equilibrium_or_cell-quick.csv").set_index(
+        ["step", "metric"]
+    )
     change = table["change"].abs().map("{:.0f} %".format)
     row = table.loc["DEQ / cell", "nc1_trace_ratio"]
     yield f"is {change['DEQ / explicit', 'nc1_trace_ratio']} lower for the DEQ"
@@ -292,7 +334,9 @@ def your_own_cell() -> Iterator[str]:
     yield f"{accuracy.mean:+.1f} ± {accuracy.half:.1f} percentage points"
     others = [pairs(frame, "accuracy_minority", "test", "last_epochs", **against)]
     others += [pairs(frame, metric, **against) for metric in ("nc1_trace_ratio", NC2, NC3)]
-    assert not any(interval.significant for interval in (accuracy, *(other.interval for other in others)))
+    assert not any(
+        interval.significant for interval in (accuracy, *(other.interval for other in others))
+    )
 
 
 def nc_definitions() -> Iterator[str]:
@@ -338,8 +382,12 @@ def _ratios_of_variation() -> pd.Series:
         for name in names:
             groups[name].append(nc.run_id(config))
     ratios = []
-    for runs_of, metric in itertools.product(groups.values(), ("accuracy_balanced", "accuracy_minority")):
-        rows = by_run(frame[frame["run_id"].isin(runs_of)], metric, "test", "last_epochs").groupby("model")
+    for runs_of, metric in itertools.product(
+        groups.values(), ("accuracy_balanced", "accuracy_minority")
+    ):
+        rows = by_run(frame[frame["run_id"].isin(runs_of)], metric, "test", "last_epochs").groupby(
+            "model"
+        )
         ratios.append(rows["value"].std(ddof=1) / rows["std"].mean())
     return pd.concat(ratios)
 
@@ -349,7 +397,10 @@ def solver_and_collapse() -> Iterator[str]:
     yield f"NC2 falls by {-float(digits()['regenerated'][f'{inside}start → equilibrium/{NC2}']):.2f}"
     assert verdicts(inside)[f"one evaluation → equilibrium/{NC2}"] == "not significant"
     minority = verdicts("solver_and_collapse_minority/")
-    assert minority["test/evaluations"] == "higher" and minority["test/not converged (%)"] == "not significant"
+    assert (
+        minority["test/evaluations"] == "higher"
+        and minority["test/not converged (%)"] == "not significant"
+    )
     yield f"need {float(digits()['regenerated']['solver_and_collapse_minority/test/evaluations']):.1f} evaluations more"
     configs, frame = trained("solver_and_collapse")
     solver = configs[0].model.solver
@@ -359,7 +410,9 @@ def solver_and_collapse() -> Iterator[str]:
 
 
 def optimisers() -> Iterator[str]:
-    rows = pd.read_csv(paths.reference() / "tables/optimisers-quick.csv").set_index(["network", "pair", "metric"])
+    rows = pd.read_csv(paths.reference() / "tables/optimisers-quick.csv").set_index(
+        ["network", "pair", "metric"]
+    )
     change = rows["change"].abs().map("{:.0f} %".format)
     yield f"NC3 is {change['explicit', 'adamw / sgd', NC3]} higher with AdamW than with SGD in ResNet-18"
     yield f"{change['deq', 'adamw / sgd', NC3]} in the DEQ"
@@ -377,14 +430,17 @@ def which_gradient() -> Iterator[str]:
     yield f"{change[f'JFB, 1 step / {ratio}']} higher with JFB"
     yield f"JFB's NC3 is {change['JFB, 1 step / solved: NC3, centred']} lower"
     two = [
-        rows["verdict"][f"2 products / solved: {name}"] for name in ("NC3, centred", "NC2, centred", "NC1, trace ratio")
+        rows["verdict"][f"2 products / solved: {name}"]
+        for name in ("NC3, centred", "NC2, centred", "NC1, trace ratio")
     ]
     assert two == ["equal", "not significant", "not significant"]
 
 
 def scorecard() -> Iterator[str]:
     card = digits()
-    words = card.loc[card["part"].isin(["tables", "figures"]), "verdict"].value_counts().drop("not run")
+    words = (
+        card.loc[card["part"].isin(["tables", "figures"]), "verdict"].value_counts().drop("not run")
+    )
     yield f"of the {words.sum()} claims about accuracy and collapse that were run on digits"
     names = {
         "not significant": "not significant",
@@ -393,14 +449,26 @@ def scorecard() -> Iterator[str]:
     }
     names["reported"] = "reported without a verdict"
     yield ", ".join(f"{words[word]} {said}" for word, said in names.items())
-    theory = card.loc[card["part"] == "theory", "verdict"].str.replace(" if .*", " if", regex=True).value_counts()
+    theory = (
+        card.loc[card["part"] == "theory", "verdict"]
+        .str.replace(" if .*", " if", regex=True)
+        .value_counts()
+    )
     said = {"holds": "hold", "holds if": "holds under a condition", "typo": "is a misprint"}
     yield ", ".join(f"{theory[word]} {phrase}" for word, phrase in said.items())
     yield f"{theory['vacuous']} is vacuous and {theory['false']} are false"
 
 
 SUN_SHI = (fig1, fig2, fig3, fig4, fig5, table1, table2, table3, table4, collapse)
-SUN_SHI += (theory_layer_peeled, theory_imbalance, audit, recipes, controls, equilibrium_or_cell, your_own_cell)
+SUN_SHI += (
+    theory_layer_peeled,
+    theory_imbalance,
+    audit,
+    recipes,
+    controls,
+    equilibrium_or_cell,
+    your_own_cell,
+)
 SUN_SHI += (nc_definitions, remedies, long_tail, seeds_and_subsets, solver_and_collapse)
 SUN_SHI += (optimisers, which_gradient, scorecard)
 FINDINGS: dict[str, Callable[[], Iterator[str]]] = {
@@ -426,7 +494,8 @@ def test_the_numbers_of_a_finding_are_those_of_the_tracked_runs(name):
 def test_a_first_cell_has_claim_finding_and_picture(name):
     text = first_cell(name)
     assert re.match(
-        r"# .*(\*\*The paper says\*\*|\*\*The question\.\*\*) .*\*\*We find\*\* .*\*\*See\*\* .*!\[[^]]+\]", text
+        r"# .*(\*\*The paper says\*\*|\*\*The question\.\*\*) .*\*\*We find\*\* .*\*\*See\*\* .*!\[[^]]+\]",
+        text,
     )
     assert [image.is_file() for image in reproduce.pictures(name)] == [True]
 

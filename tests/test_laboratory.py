@@ -12,7 +12,9 @@ from nclib import paths
 @pytest.fixture(scope="module")
 def lab():
     """The names that the notebook defines; no picture is encoded."""
-    cells = json.loads((paths.notebooks() / "laboratory.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((paths.notebooks() / "laboratory.ipynb").read_text(encoding="utf-8"))[
+        "cells"
+    ]
     namespace = {}
     for cell in cells:
         if cell["cell_type"] == "code":

@@ -60,17 +60,28 @@ def signed(value, digits):
 def test_protocol_2_has_its_verdicts_and_changes():
     analysis = protocol2.tracked_analysis()
     nc2, nc3 = (f"−{-change:.0f} %" for change in analysis.primary["change"])
-    assert OUTCOMES["Does the DEQ collapse better at R = 100?"] == f"**{analysis.verdict}**: NC2 {nc2}, NC3 {nc3}"
+    assert (
+        OUTCOMES["Does the DEQ collapse better at R = 100?"]
+        == f"**{analysis.verdict}**: NC2 {nc2}, NC3 {nc3}"
+    )
     assert analysis.secondary["verdict"].tolist() == [*["supported"] * 4, "reported"]
     assert f"NC1 is {analysis.secondary['change'].iloc[-1]:.0f} % higher (*reported*)" in METHOD
     assert f"{('no', 'one', 'two', 'three', 'four', 'five')[len(analysis.seeds)]} seeds |" in METHOD
 
 
 def test_protocol_1_has_its_verdicts():
-    pooled = table("tables/collapse_pooled-full").set_index("metric").loc["paper_eq13_uncentred", "verdict"]
+    pooled = (
+        table("tables/collapse_pooled-full")
+        .set_index("metric")
+        .loc["paper_eq13_uncentred", "verdict"]
+    )
     assert {*np.atleast_1d(pooled)} >= {"reported"}
     outcome = OUTCOMES["Is NC2 lower under imbalance?"]
-    missed = misclassified(runs_of("cifar10-full")).query("K_A == 7 and R == 100")["images"].sort_values()
+    missed = (
+        misclassified(runs_of("cifar10-full"))
+        .query("K_A == 7 and R == 100")["images"]
+        .sort_values()
+    )
     assert outcome.startswith("**reported**")
     assert f"misclassify {missed.iloc[0]} and {missed.iloc[1]} training images" in outcome
     accuracy = table("tables/collapse_accuracy-full").iloc[0]
@@ -90,7 +101,9 @@ def misclassified(frame):
 
 def test_each_primary_row_of_the_scorecard_is_listed_with_its_verdict():
     card = table("tables/scorecard-quick").set_index("item")
-    assert {item for items in SCORECARD.values() for item in items} == {*card.index[card["lead"] == True]}  # noqa: E712
+    assert {item for items in SCORECARD.values() for item in items} == {
+        *card.index[card["lead"].fillna(False).astype(bool)]
+    }
     for question, items in SCORECARD.items():
         (verdict,) = {card.loc[item, "verdict"] for item in items}
         assert OUTCOMES[question].startswith(verdict)
@@ -99,11 +112,19 @@ def test_each_primary_row_of_the_scorecard_is_listed_with_its_verdict():
 def test_the_outcomes_on_digits_have_their_numbers():
     card = table("tables/scorecard-quick").set_index("item")
     block = card.loc["all cells, DEQ / cell: NC1, trace ratio", "regenerated"].partition(" (")[0]
-    assert OUTCOMES["Equilibrium or block? (`equilibrium_or_cell`)"] == f"lower, {block.replace('-', '−')}"
+    assert (
+        OUTCOMES["Equilibrium or block? (`equilibrium_or_cell`)"]
+        == f"lower, {block.replace('-', '−')}"
+    )
     inside = card.loc["inside the solver, start → equilibrium: NC2, centred"]
     numbers = f"{signed(float(inside['regenerated']), 3)} ± {inside['interval']:.3f}"
-    assert OUTCOMES["Does collapse happen inside the solver? (`solver_and_collapse`)"] == f"lower, {numbers}"
-    runs = {run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()}
+    assert (
+        OUTCOMES["Does collapse happen inside the solver? (`solver_and_collapse`)"]
+        == f"lower, {numbers}"
+    )
+    runs = {
+        run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()
+    }
     found = pairs(reference_store().frame(sorted(runs)), "accuracy_balanced", "test", "last_epochs")
     verdict = found.verdict("toy", "higher", phase="described").word
     numbers = f"{signed(found.interval.mean, 2)} ± {found.interval.half:.2f} percentage points"
@@ -111,7 +132,9 @@ def test_the_outcomes_on_digits_have_their_numbers():
 
 
 def test_optimisers_and_gradients_have_their_verdicts():
-    rows = table("tables/optimisers-quick").query("metric == 'nc3_self_duality' and pair == 'adamw / sgd'")
+    rows = table("tables/optimisers-quick").query(
+        "metric == 'nc3_self_duality' and pair == 'adamw / sgd'"
+    )
     rows = rows.set_index("network")
     resnet, deq = (f"{signed(rows.loc[name, 'change'], 1)} %" for name in ("explicit", "deq"))
     assert {*rows.loc[["explicit", "deq"], "verdict"]} == {"as claimed here"}
@@ -126,15 +149,24 @@ def test_optimisers_and_gradients_have_their_verdicts():
 
 
 def test_the_sister_papers_have_their_verdicts():
-    errors = table("sister-papers/ling-errors-quick").groupby("activation")["verdict"].unique().str.join(" ")
+    errors = (
+        table("sister-papers/ling-errors-quick")
+        .groupby("activation")["verdict"]
+        .unique()
+        .str.join(" ")
+    )
     assert {*errors} == {"supported"}
     networks = table("sister-papers/ling-networks-quick").set_index(["trained", "DEQ"])["verdict"]
     assert networks.pop(("readout on random features", "ReLU")) == "as claimed here"
     assert {*networks} == {"not significant"}
-    wu = table("sister-papers/wu-verdicts-quick").query("part == 'statement' and computed.str.startswith('trained')")
+    wu = table("sister-papers/wu-verdicts-quick").query(
+        "part == 'statement' and computed.str.startswith('trained')"
+    )
     assert wu["verdict"].value_counts().to_dict() == {"not significant": 3, "reported": 3}
     said = OUTCOMES["Wu et al., Figures 1a, 1d, 3 and Table 1"]
-    assert said.startswith("three not significant; three reported") and len(wu["place"].unique()) == 4
+    assert (
+        said.startswith("three not significant; three reported") and len(wu["place"].unique()) == 4
+    )
 
 
 # --- words and certificates -----------------------------------------------------------------------
@@ -148,7 +180,9 @@ def test_every_verdict_and_every_scale_is_explained():
 
 def test_every_certificate_that_the_record_names_exists():
     corrections = RECORD.partition("## Changelog")[0]
-    named = {word for part in re.findall(r"\(`([a-z0-9_ ]+)`\)", corrections) for word in part.split()}
+    named = {
+        word for part in re.findall(r"\(`([a-z0-9_ ]+)`\)", corrections) for word in part.split()
+    }
     archived = {"audit_overall", "audit_floor", "eq13"}
     known = {*certify.ids(), *theory.theory_steps()["certificate"], *archived}
     assert len(named) > 30 and named <= known
@@ -157,13 +191,19 @@ def test_every_certificate_that_the_record_names_exists():
 def test_the_record_counts_the_networks_that_misclassify_training_images():
     both = [misclassified(runs_of(name)) for name in ("cifar10-full", "protocol-2")]
     counts = pd.concat(both)["model"].value_counts().to_dict()
-    assert counts.keys() == {"deq"} and f"{counts['deq']} DEQs and no ResNet-18 misclassify" in RECORD
+    assert (
+        counts.keys() == {"deq"} and f"{counts['deq']} DEQs and no ResNet-18 misclassify" in RECORD
+    )
 
 
 def test_the_record_counts_the_pairs_in_which_the_deq_ends_with_the_higher_loss():
-    losses = runs_of("cifar10-full").query("metric == 'loss' and split == 'train'").fillna({"K_A": 0})
+    losses = (
+        runs_of("cifar10-full").query("metric == 'loss' and split == 'train'").fillna({"K_A": 0})
+    )
     losses = losses[losses["epoch"] == losses["epoch"].max()]
-    pairs_of_runs = losses.pivot(index=["K_A", "R", "seed"], columns="model", values="value").dropna()
+    pairs_of_runs = losses.pivot(
+        index=["K_A", "R", "seed"], columns="model", values="value"
+    ).dropna()
     higher = (pairs_of_runs["deq"] > pairs_of_runs["explicit"]).sum()
     assert f"ends higher in {higher} of the {len(pairs_of_runs)} pairs" in RECORD
 
@@ -187,7 +227,10 @@ def test_the_ten_lines_on_speed_are_those_of_the_benchmarks():
     same = "nclib Broyden / torchdeq broyden, 20 pairs"
     default = "nclib Broyden / torchdeq broyden, 100 pairs as it comes"
     assert f"{ratio(same, small):.2f} of the time of torchdeq's with the same memory" in INTERNALS
-    assert f"{ratio(default, small):.2f} of the time of torchdeq's with its default memory" in INTERNALS
+    assert (
+        f"{ratio(default, small):.2f} of the time of torchdeq's with its default memory"
+        in INTERNALS
+    )
     assert f"these are {ratio(same, large):.2f} and {ratio(default, large):.2f}" in INTERNALS
     best = [row.ratio for row in benchmarks().itertuples() if row.what.startswith("best of each")]
     said = f"{best[0]:.2f} of torchdeq's time on the small cell and {best[1]:.2f} on the large"
@@ -201,17 +244,26 @@ def test_the_ten_lines_on_speed_are_those_of_the_benchmarks():
     solver = table("bench/solver")
     peers = solver.loc[solver["what"] == "best of nclib / best of all peers", "ratio"]
     assert f"needs {peers.min():.2f} to {peers.max():.2f} times the evaluations" in INTERNALS
-    warm = [row.ratio for row in benchmarks().itertuples() if "from the last equilibrium" in row.what]
+    warm = [
+        row.ratio for row in benchmarks().itertuples() if "from the last equilibrium" in row.what
+    ]
     assert f"takes {min(warm):.2f} to {max(warm):.2f} of the evaluations" in INTERNALS
-    phantom, memory = (ratio(f"{what}, phantom, 1 step / implicit", "B=64 C=128") for what in ("time", "memory"))
-    assert f"takes {phantom:.2f} of the time of the implicit gradient and {memory:.2f} of its memory" in INTERNALS
+    phantom, memory = (
+        ratio(f"{what}, phantom, 1 step / implicit", "B=64 C=128") for what in ("time", "memory")
+    )
+    assert (
+        f"takes {phantom:.2f} of the time of the implicit gradient and {memory:.2f} of its memory"
+        in INTERNALS
+    )
 
 
 def test_the_tables_of_benchmarks_are_the_tracked_ones():
     measured = INTERNALS.partition("## Faults")[0]
     shown = {
         (what, case): [cell.strip("* ") for cell in more.split("|")]
-        for what, case, more in re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([\d.].*) \|$", measured, re.MULTILINE)
+        for what, case, more in re.findall(
+            r"^\| ([^|]+) \| ([^|]+) \| ([\d.].*) \|$", measured, re.MULTILINE
+        )
     }
     rows = benchmarks()
     tracked = {(row.what, row.case): row for row in rows.itertuples()}
@@ -222,10 +274,14 @@ def test_the_tables_of_benchmarks_are_the_tracked_ones():
         assert cells[1] == ("–" if row.low == row.high else f"{row.low:.3g} to {row.high:.3g}")
 
 
-@pytest.mark.parametrize("fault", ["random kill -9, grid of 20 runs", "two clients ask for the same grid at once"])
+@pytest.mark.parametrize(
+    "fault", ["random kill -9, grid of 20 runs", "two clients ask for the same grid at once"]
+)
 def test_the_table_of_faults_is_the_tracked_one(fault):
     row = table("bench/survival").set_index("fault").loc[fault]
-    assert f"| {fault} | {row['injected']} | {row['survived']} | {row['epochs_lost']} |" in INTERNALS
+    assert (
+        f"| {fault} | {row['injected']} | {row['survived']} | {row['epochs_lost']} |" in INTERNALS
+    )
 
 
 # --- the way through the code ---------------------------------------------------------------------
@@ -243,7 +299,9 @@ def quoted(line):
 
 
 def text_of(files):
-    places = [PACKAGE / file if (PACKAGE / file).is_file() else paths.root() / file for file in files]
+    places = [
+        PACKAGE / file if (PACKAGE / file).is_file() else paths.root() / file for file in files
+    ]
     return "\n".join(place.read_text(encoding="utf-8") for place in places if place.is_file())
 
 
@@ -277,8 +335,13 @@ def test_the_table_of_files_has_every_file_once():
 
 
 def test_each_answer_of_the_checklists_leads_to_a_page_and_a_heading():
-    rows = re.findall(r"^\| \d+\w? \|.*\| (.*) \|$", RECORD.partition("## Checklists")[2], re.MULTILINE)
+    rows = re.findall(
+        r"^\| \d+\w? \|.*\| (.*) \|$", RECORD.partition("## Checklists")[2], re.MULTILINE
+    )
     assert len(rows) == 53 and all("](" in row for row in rows)
     for page, anchor in {*re.findall(r"\]\(([^)#]+)#?(.*?)\)", " ".join(rows))}:
         titles = re.findall(r"^#+ (.*)", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
-        assert anchor in ["", *(re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles)]
+        assert anchor in [
+            "",
+            *(re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles),
+        ]

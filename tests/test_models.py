@@ -6,9 +6,19 @@ from torch import nn
 
 from nclib import deq, solvers
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
-from nclib.models import BasicBlock, Output, ResidualCell, build_gradient, build_model, build_solver, count_parameters
+from nclib.models import (
+    BasicBlock,
+    Output,
+    ResidualCell,
+    build_gradient,
+    build_model,
+    build_solver,
+    count_parameters,
+)
 
-pytestmark = pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::nclib.deq.ForwardNotConverged"
+)  # of noise, without training
 
 ENCODER = 6_448_192
 CELL = 2 * 9 * 512**2 + 4 * 512  # two 3×3 convolutions and two norms
@@ -24,11 +34,15 @@ TIGHT = SolverConfig(method="fixed_point", tol=1e-12, max_steps=400)
 
 def _build(kind, num_classes=10, in_channels=1, seed=0, width=2, **options):
     options = ARMS[kind] | options
-    return build_model(ModelConfig(kind=kind, width=width, **options), num_classes, in_channels, seed)
+    return build_model(
+        ModelConfig(kind=kind, width=width, **options), num_classes, in_channels, seed
+    )
 
 
 def _images(count=6, side=16, channels=1, dtype=torch.float32):
-    return torch.randn(count, channels, side, side, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return torch.randn(count, channels, side, side, generator=torch.Generator().manual_seed(1)).to(
+        dtype
+    )
 
 
 def _contract(model, scale=0.1):
@@ -63,7 +77,9 @@ def test_full_width_arms_have_the_papers_number_of_parameters(kind, options, blo
 
 
 @pytest.mark.parametrize("kind", ARMS)
-@pytest.mark.parametrize(("channels", "height", "width"), [(1, 8, 8), (1, 8, 16), (3, 32, 32), (1, 28, 28)])
+@pytest.mark.parametrize(
+    ("channels", "height", "width"), [(1, 8, 8), (1, 8, 16), (3, 32, 32), (1, 28, 28)]
+)
 def test_shapes(kind, channels, height, width):
     model = _build(kind, in_channels=channels).eval()
     with torch.no_grad():
@@ -105,7 +121,10 @@ def test_building_leaves_the_global_random_state_alone():
 @pytest.mark.parametrize("cell", ["residual", "mdeq"])
 def test_explicit_matched_is_one_step_from_the_input(cell):
     x = _images()
-    matched, tied = _build("explicit_matched", cell=cell).eval(), _build("weight_tied", cell=cell, unroll=1).eval()
+    matched, tied = (
+        _build("explicit_matched", cell=cell).eval(),
+        _build("weight_tied", cell=cell, unroll=1).eval(),
+    )
     unrolled = _build("deq", cell=cell, gradient=GradientConfig(method="unrolled", steps=1)).eval()
     out = matched(x)
     assert torch.equal(out.logits, tied(x).logits)
@@ -113,7 +132,9 @@ def test_explicit_matched_is_one_step_from_the_input(cell):
     inner = matched.encoder(x).contiguous()
     by_hand = unrolled.block.cell(inner, inner).mean(dim=(2, 3))
     assert torch.equal(out.features, by_hand)
-    assert torch.equal(out.features, _build("explicit_flops", num_blocks=1).eval()(x).features) == (cell == "residual")
+    assert torch.equal(out.features, _build("explicit_flops", num_blocks=1).eval()(x).features) == (
+        cell == "residual"
+    )
 
 
 def test_the_residual_cell_is_a_residual_block_with_group_norm():
@@ -121,8 +142,12 @@ def test_the_residual_cell_is_a_residual_block_with_group_norm():
     x = torch.randn(4, 16, 3, 3)
     cell, block = ResidualCell(16, 4), BasicBlock(16, 16).eval()
     functional = nn.functional
-    inner = functional.relu(functional.group_norm(functional.conv2d(x, cell.conv1.weight, padding=1), 4))
-    wanted = functional.relu(functional.group_norm(functional.conv2d(inner, cell.conv2.weight, padding=1), 4) + x)
+    inner = functional.relu(
+        functional.group_norm(functional.conv2d(x, cell.conv1.weight, padding=1), 4)
+    )
+    wanted = functional.relu(
+        functional.group_norm(functional.conv2d(inner, cell.conv2.weight, padding=1), 4) + x
+    )
     torch.testing.assert_close(cell(x, x), wanted)
     block.conv1, block.conv2 = cell.conv1, cell.conv2
     block.norm1, block.norm2 = cell.norm1, cell.norm2
@@ -166,9 +191,14 @@ def test_gradients_of_narrow_networks_are_those_in_float64(width):
 
 @pytest.mark.parametrize(("classes", "width", "need"), [(100, 8, 13), (100, 12, 13), (18, 2, 3)])
 def test_too_narrow_a_network_names_the_width_to_use(classes, width, need):
-    with pytest.raises(ConfigError, match=rf"width={width}.*{classes} classes.*{classes - 1}.*width={need} or more"):
+    with pytest.raises(
+        ConfigError, match=rf"width={width}.*{classes} classes.*{classes - 1}.*width={need} or more"
+    ):
         _build("explicit", num_classes=classes, width=width)
-    assert _build("explicit", num_classes=classes, width=need).classifier.weight.shape == (classes, 8 * need)
+    assert _build("explicit", num_classes=classes, width=need).classifier.weight.shape == (
+        classes,
+        8 * need,
+    )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ARMS if kind != "explicit"])
@@ -183,7 +213,9 @@ def test_under_bfloat16_autocast_cells_stay_in_float32(kind):
     seen = []
     cell = next(m for m in model.block.modules() if isinstance(m, ResidualCell))
     for part in (cell, cell.conv1):
-        part.register_forward_hook(lambda _, inputs, out: seen.extend([*(t.dtype for t in inputs), out.dtype]))
+        part.register_forward_hook(
+            lambda _, inputs, out: seen.extend([*(t.dtype for t in inputs), out.dtype])
+        )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model.encoder(x).dtype == torch.bfloat16
         out = model(x)
@@ -192,14 +224,22 @@ def test_under_bfloat16_autocast_cells_stay_in_float32(kind):
         assert out.solution.converged.all() and out.solution.residual.dtype == torch.float32
         assert out.solution.residual.max() <= 1e-3
     out.logits.float().square().sum().backward()
-    assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters())
+    assert all(
+        p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters()
+    )
 
 
 @pytest.mark.parametrize("method", ["broyden", "anderson", "fixed_point"])
 def test_solver_options_reach_the_solver(method):
-    kinds = {"broyden": solvers.Broyden, "anderson": solvers.Anderson, "fixed_point": solvers.FixedPointIteration}
+    kinds = {
+        "broyden": solvers.Broyden,
+        "anderson": solvers.Anderson,
+        "fixed_point": solvers.FixedPointIteration,
+    }
     built = build_solver(SolverConfig(method=method, tol=1e-5, max_steps=7))
-    assert built == kinds[method](tol=1e-5, max_steps=7), "other options left out mean the solver's own default"
+    assert built == kinds[method](tol=1e-5, max_steps=7), (
+        "other options left out mean the solver's own default"
+    )
     assert build_solver(SolverConfig()) == solvers.paper_solver()
 
 
@@ -220,7 +260,9 @@ def test_gradient_options_reach_the_gradient(options, rule):
 def test_a_cosine_classifier_gives_thirty_times_the_cosines():
     model = _build("explicit", head="cosine").eval()
     output = model(_images())
-    cosines = nn.functional.cosine_similarity(output.features[:, None], model.classifier.weight[None], dim=2)
+    cosines = nn.functional.cosine_similarity(
+        output.features[:, None], model.classifier.weight[None], dim=2
+    )
     torch.testing.assert_close(output.logits, 30 * cosines)
 
 
@@ -290,7 +332,10 @@ def test_a_changed_file_is_another_cell(cells):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("Narrow", r"must return a tensor of the shape of its state, \(2, 16, 4, 4\), and returned \(2, 2, 4, 4\)"),
+        (
+            "Narrow",
+            r"must return a tensor of the shape of its state, \(2, 16, 4, 4\), and returned \(2, 2, 4, 4\)",
+        ),
         ("Raises", "raised KeyError: 'weight'"),
         ("Misspelt", "cannot be imported .*Misspelt"),
     ],

@@ -48,13 +48,17 @@ def test_two_epochs_have_the_bits_of_the_library(kind, monkeypatch):
         network, history = nano.train(kind, *nano.digits(), say=lambda text: None)
     weights = network.state_dict()
     assert weights.keys() == run.weights.keys()
-    assert [name for name, value in weights.items() if not torch.equal(value, run.weights[name])] == []
+    assert [
+        name for name, value in weights.items() if not torch.equal(value, run.weights[name])
+    ] == []
     _compare(history[2], expected)
 
 
 @pytest.mark.slow
 def test_the_whole_run_prints_the_metrics_of_the_library(tmp_path):
-    said = subprocess.run([sys.executable, FILE, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, FILE, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     found = json.loads(said.stdout)
     assert list(found) == ["explicit", "deq"]
     for kind, metrics in found.items():

@@ -23,7 +23,11 @@ NO_IMAGES = {f"separation_bias/{name}" for name in NOTEBOOKS}
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""
 QUICK = {
-    *("walkthrough/01_fixed_points", "walkthrough/05_neural_collapse", "walkthrough/08_reading_a_table"),
+    *(
+        "walkthrough/01_fixed_points",
+        "walkthrough/05_neural_collapse",
+        "walkthrough/08_reading_a_table",
+    ),
     *(f"neural_collapse/{name}" for name in ("audit", "fig1", "table1")),
     *(f"kernel_equivalence/{name}" for name in ("fig1", "ntk", "spectra", "your_own_activation")),
     *(f"separation_bias/{name}" for name in ("audio", "theorem1_regions")),
@@ -42,7 +46,10 @@ def _read(name):
 
 def _code(name):
     cells = [cell for cell in _read(name)["cells"] if cell["cell_type"] == "code"]
-    return [("parameters" in cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in cells]
+    return [
+        ("parameters" in cell["metadata"].get("tags", []), "".join(cell["source"]))
+        for cell in cells
+    ]
 
 
 def test_there_is_a_notebook_for_every_experiment():
@@ -68,7 +75,11 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert "parameters" in cells[1]["metadata"]["tags"]
     declared = reproduce.parameters(name)
     trained = name in profiles.makers()  # the others compute all they show
-    shared = {"profile", "seeds", "train"} if name in NO_IMAGES else {"profile", "dataset", "seeds", "epochs", "train"}
+    shared = (
+        {"profile", "seeds", "train"}
+        if name in NO_IMAGES
+        else {"profile", "dataset", "seeds", "epochs", "train"}
+    )
     if name in ONE_SEED:
         shared -= {"seeds"}
     assert (shared if trained else {"profile"}) <= set(declared)
@@ -97,8 +108,14 @@ def test_calls_and_never_defines(name):
         assert not re.search(r"^\s*[%!]", text, re.MULTILINE), "no magics, no shell lines"
         for node in ast.walk(ast.parse(text)):
             if name not in TEACH_BY_DEFINING:
-                assert not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)), "logic belongs into nclib"
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "nc":
+                assert not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)), (
+                    "logic belongs into nclib"
+                )
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "nc"
+            ):
                 assert node.attr in dir(nclib), "notebooks use the public names"
 
 
@@ -117,19 +134,25 @@ def strange_verdicts(table):
     scales = {True: [*compare.SCALES], False: ["", *compare.SCALES]}
     known = {*certify.VERDICTS, *compare.VERDICTS}
     return [
-        pair for pair in said if pair[0].split(" if ")[0] not in known or pair[1] not in scales[pair[0] in NEED_A_SCALE]
+        pair
+        for pair in said
+        if pair[0].split(" if ")[0] not in known or pair[1] not in scales[pair[0] in NEED_A_SCALE]
     ]
 
 
 @pytest.mark.filterwarnings("ignore:epoch .* of the backward passes")  # few steps are taken
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])
 def test_runs_in_smoke_size(name, shared, monkeypatch):
-    monkeypatch.setenv("NCLIB_RESULTS", str(shared / "results"))  # one for all notebooks, which share runs
+    monkeypatch.setenv(
+        "NCLIB_RESULTS", str(shared / "results")
+    )  # one for all notebooks, which share runs
     smoke = paths.results("smoke")
     monkeypatch.chdir(paths.notebooks())
     if name == "neural_collapse/collapse":  # it draws what others have trained
         rows = nclib.ensure_runs(nclib.experiment("neural_collapse/equilibrium_or_cell", "smoke"))
-        earlier = (rows["model"] == "explicit") & (rows["metric"] == "feature_norm")  # which did not log it
+        earlier = (rows["model"] == "explicit") & (
+            rows["metric"] == "feature_norm"
+        )  # which did not log it
         monkeypatch.setattr(nclib, "ensure_runs", lambda *_, **__: rows[~earlier])
     shown = []
     picture = plots.picture
@@ -137,12 +160,16 @@ def test_runs_in_smoke_size(name, shared, monkeypatch):
     namespace = {"display": print}
     for is_parameters, text in _code(name):
         exec(compile(text, name, "exec"), namespace)
-        assert not (name.startswith("walkthrough/") and plt.get_fignums()), "shown without words: use nc.plots.picture"
+        assert not (name.startswith("walkthrough/") and plt.get_fignums()), (
+            "shown without words: use nc.plots.picture"
+        )
         if is_parameters:
             namespace |= {"profile": "smoke", "train": "missing"}
     plt.close("all")
     assert [pair for fig in shown for ax in fig.axes for pair in confusable(ax)] == []
-    sidecars = [path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)]
+    sidecars = [
+        path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)
+    ]
     for table in [path.with_suffix(".csv") for path in sidecars]:
         assert strange_verdicts(table) == []
         assert not table.exists() or uncertified(pd.read_csv(table)) == []

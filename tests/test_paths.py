@@ -87,7 +87,9 @@ def test_write_atomic_replaces_and_creates_folders(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, error, step):
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path, monkeypatch, error, step
+):
     path = write_atomic(tmp_path / "x", "old")
 
     def fail(*_):

@@ -23,8 +23,12 @@ def style():
 
 
 def frame(models=("explicit", "deq"), seeds=(0, 1, 2), splits=("train", "test")):
-    points = [(m, s, split, e) for m in models for s in seeds for split in splits for e in range(1, 5)]
-    rows = pd.DataFrame(points, columns=["model", "seed", "split", "epoch"]).assign(metric="accuracy")
+    points = [
+        (m, s, split, e) for m in models for s in seeds for split in splits for e in range(1, 5)
+    ]
+    rows = pd.DataFrame(points, columns=["model", "seed", "split", "epoch"]).assign(
+        metric="accuracy"
+    )
     return rows.assign(value=10.0 * rows["model"].map(models.index) + rows["seed"] + rows["epoch"])
 
 
@@ -45,7 +49,9 @@ def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
     np.testing.assert_allclose(deq.get_ydata(), [13, 14, 15, 16])
     band = ax.collections[0].get_paths()[0].vertices
     at_first_epoch = band[band[:, 0] == 1, 1]
-    np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [3 - 7**0.5, 3 + 7**0.5])  # std of 0, 1, 5
+    np.testing.assert_allclose(
+        [at_first_epoch.min(), at_first_epoch.max()], [3 - 7**0.5, 3 + 7**0.5]
+    )  # std of 0, 1, 5
 
 
 def test_colour_and_marker_are_the_model_and_line_style_the_split():
@@ -56,7 +62,12 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-", "--"]
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_marker() == lines[1].get_marker() != lines[2].get_marker()
-    assert list(dict.fromkeys(ax.get_legend_handles_labels()[1])) == ["ResNet-18", "DEQ", "test", "train"]
+    assert list(dict.fromkeys(ax.get_legend_handles_labels()[1])) == [
+        "ResNet-18",
+        "DEQ",
+        "test",
+        "train",
+    ]
 
 
 def test_mixed_settings_are_not_averaged():
@@ -66,7 +77,9 @@ def test_mixed_settings_are_not_averaged():
 
 
 def test_what_is_not_finite_leaves_a_gap():
-    values = frame(seeds=(0,), models=("deq",), splits=("train",)).assign(value=[0.01, 0.0, np.inf, 1.0])
+    values = frame(seeds=(0,), models=("deq",), splits=("train",)).assign(
+        value=[0.01, 0.0, np.inf, 1.0]
+    )
     ax = plots.curves(values, "accuracy", axes(), "train", log=True)
     assert np.isnan(drawn(ax)[0].get_ydata()[2])
 
@@ -80,24 +93,38 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
     })  # fmt: skip
     _, ax = plt.subplots()
     plots.forest(rows, ax, label="points", names=["b", "a"])
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["b", "a"] and ax.get_ylim()[0] > ax.get_ylim()[1]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["b", "a"] and ax.get_ylim()[
+        0
+    ] > ax.get_ylim()[1]
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ"]
     (explicit, deq) = ax.containers
     assert list(explicit.lines[0].get_xdata()) == [1, -1]
     assert (explicit.lines[0].get_ydata() < deq.lines[0].get_ydata()).all()
-    assert explicit.lines[0].get_ydata().round().tolist() == [1, 0]  # by name, not by place in the frame
+    assert explicit.lines[0].get_ydata().round().tolist() == [
+        1,
+        0,
+    ]  # by name, not by place in the frame
 
 
 def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
-    points = [(name, seed, at) for name in ("fixed_point", "broyden") for seed in range(3) for at in (1, 2, 5, 50)]
+    points = [
+        (name, seed, at)
+        for name in ("fixed_point", "broyden")
+        for seed in range(3)
+        for at in (1, 2, 5, 50)
+    ]
     rows = pd.DataFrame(points, columns=["method", "seed", "at"]).assign(split="train")
     rows["value"] = 1.0 + 10 * (rows["method"] == "broyden") + rows["seed"] + rows["at"]
-    ax = plots.sweep(rows, "method", axes(), label="residual", across="T", log=True, log_across=True)
+    ax = plots.sweep(
+        rows, "method", axes(), label="residual", across="T", log=True, log_across=True
+    )
     plain, broyden = drawn(ax)
     np.testing.assert_allclose(plain.get_ydata(), [3, 4, 7, 52])  # 1 + T + mean seed
     np.testing.assert_allclose(broyden.get_ydata(), [13, 14, 17, 62])
     band = ax.collections[0].get_paths()[0].vertices
-    np.testing.assert_allclose([band[band[:, 0] == 5, 1].min(), band[band[:, 0] == 5, 1].max()], [6, 8])
+    np.testing.assert_allclose(
+        [band[band[:, 0] == 5, 1].min(), band[band[:, 0] == 5, 1].max()], [6, 8]
+    )
     assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel()) == ("log", "log", "T")
     assert {"plain iteration", "Broyden", "train"} <= set(ax.get_legend_handles_labels()[1])
 
@@ -150,7 +177,9 @@ def test_traces_count_evaluations_from_one_and_leave_gaps():
     np.testing.assert_array_equal(first.get_xdata(), [1, 2, 3])
     np.testing.assert_array_equal(first.get_ydata(), [1, 0.1, np.nan])
     np.testing.assert_array_equal(second.get_ydata(), [1, np.nan, 0.2])
-    assert first.get_label() == plots.METHOD_STYLE["anderson"].label and second.get_label() == "mine"
+    assert (
+        first.get_label() == plots.METHOD_STYLE["anderson"].label and second.get_label() == "mine"
+    )
     assert first.get_color() != second.get_color() and first.get_marker() != second.get_marker()
     assert ax.get_yscale() == "log" and set(limit.get_ydata()) == {1e-2}
 
@@ -172,7 +201,9 @@ def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision
 
 def test_the_style_does_not_depend_on_settings_of_ones_own():
     ours = dict(mpl.rcParams)
-    mpl.rcParams.update({"axes.grid": True, "font.family": "serif", "lines.linestyle": "--", "font.size": 20})
+    mpl.rcParams.update(
+        {"axes.grid": True, "font.family": "serif", "lines.linestyle": "--", "font.size": 20}
+    )
     plots.use_style()
     assert dict(mpl.rcParams) == ours
 
@@ -200,7 +231,9 @@ def test_an_embedding_has_the_points_of_each_class_and_crosses_for_the_minority(
     points = np.arange(12.0).reshape(6, 2)
     labels = np.array([0, 1, 2, 0, 1, 2])
     ax = plots.embedding(points, labels, axes(), minority=[1], class_names=["cat", "dog", "owl"])
-    drawn_points = [np.asarray(cloud.get_offsets()) for cloud in ax.collections if len(cloud.get_offsets())]
+    drawn_points = [
+        np.asarray(cloud.get_offsets()) for cloud in ax.collections if len(cloud.get_offsets())
+    ]
     for shown, k in zip(drawn_points, [0, 2, 1], strict=True):  # the minority on top
         np.testing.assert_array_equal(shown, points[labels == k])
     bold = {text.get_text() for text in ax.texts if text.get_fontweight() == "bold"}
@@ -240,7 +273,10 @@ def test_a_picture_is_html_with_its_words_and_can_still_be_saved(tmp_path):
     fig, ax = plt.subplots(figsize=(3, 2))
     ax.plot([1, 2])
     page = plots.picture(fig, 'Rising line, "steep" <b>\n  and straight.').data
-    assert 'alt="Rising line, &quot;steep&quot; &lt;b&gt; and straight." width="288"' in page and "\n" not in page
+    assert (
+        'alt="Rising line, &quot;steep&quot; &lt;b&gt; and straight." width="288"' in page
+        and "\n" not in page
+    )
     assert base64.b64decode(re.search(r"base64,([^\"]+)", page).group(1)).startswith(b"\x89PNG")
     assert fig.number not in plt.get_fignums()
     fig.savefig(tmp_path / "later.png")
@@ -248,8 +284,12 @@ def test_a_picture_is_html_with_its_words_and_can_still_be_saved(tmp_path):
 
 def test_progress_is_one_line_that_is_updated_in_its_place(monkeypatch):
     shown = []
-    monkeypatch.setattr("IPython.display.DisplayHandle.display", lambda self, line: shown.append(line.data))
-    monkeypatch.setattr("IPython.display.DisplayHandle.update", lambda self, line: shown.append(line.data))
+    monkeypatch.setattr(
+        "IPython.display.DisplayHandle.display", lambda self, line: shown.append(line.data)
+    )
+    monkeypatch.setattr(
+        "IPython.display.DisplayHandle.update", lambda self, line: shown.append(line.data)
+    )
     progress = plots.live_progress(every=1000)
     for done in range(4):
         progress(done, 3, f"epoch {done}")

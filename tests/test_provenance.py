@@ -38,13 +38,17 @@ def test_cost_grows_inside_the_block_and_is_final_after_it():
         early = busy.as_dict()
         assert sum(i * i for i in range(300_000)) > 0
     cost = busy.as_dict()
-    assert early["cpu_seconds"] < cost["cpu_seconds"] and early["wall_seconds"] < cost["wall_seconds"]
+    assert (
+        early["cpu_seconds"] < cost["cpu_seconds"] and early["wall_seconds"] < cost["wall_seconds"]
+    )
     assert busy.as_dict() == cost
 
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout
 
 

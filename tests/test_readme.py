@@ -141,11 +141,18 @@ def test_the_cost_of_the_replication_is_that_of_its_runs():
 def test_the_line_on_speed_is_that_of_the_benchmark():
     rows = pd.read_csv(paths.reference() / "bench/solver.csv")
     rows = rows[rows["part"] == "time to 1e-3"]
-    assert rows["machine"].unique().tolist() == ["AMD EPYC, 2 cores"] and set(rows["threads"]) == {1}
+    assert rows["machine"].unique().tolist() == ["AMD EPYC, 2 cores"] and set(rows["threads"]) == {
+        1
+    }
     broyden = [_ratio(rows, case, "nclib Broyden / torchdeq broyden, 20 pairs") for case in CASES]
     fastest = [_ratio(rows, case, "best of each") for case in CASES]
-    assert f"takes {broyden[0]:.2f} of the time" in README and f"and {broyden[1]:.2f} for one of 512" in README
-    assert f"the fastest solver of each library it is {fastest[0]:.2f} and {fastest[1]:.2f}" in README
+    assert (
+        f"takes {broyden[0]:.2f} of the time" in README
+        and f"and {broyden[1]:.2f} for one of 512" in README
+    )
+    assert (
+        f"the fastest solver of each library it is {fastest[0]:.2f} and {fastest[1]:.2f}" in README
+    )
 
 
 CASES = ("B=128 C=128", "B=32 C=512")
@@ -175,7 +182,9 @@ def test_the_sister_papers_have_their_outcomes():
 # --- code and links -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL))
+@pytest.mark.parametrize(
+    "block", re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+)
 def test_the_code_prints_what_is_shown_below_it(block):
     code, shown = block
     said = io.StringIO()

@@ -27,11 +27,18 @@ def test_there_are_some_and_they_stay_small():
 @pytest.mark.parametrize("run", STORE.ids())
 def test_a_reference_run_is_named_by_its_configuration(run):
     stored = STORE.open(run)
-    kind = {"classifier": RunConfig, "grad_cam": CamConfig, "regression": RegressionConfig, "shallow": ShallowConfig}
+    kind = {
+        "classifier": RunConfig,
+        "grad_cam": CamConfig,
+        "regression": RegressionConfig,
+        "shallow": ShallowConfig,
+    }
     kind["solver_probe"] = SolverSweepConfig
     config = kind[stored.config["kind"]](**stored.config)
     assert run_id(config) == run
-    assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
+    assert stored.provenance["dirty"] is False and re.fullmatch(
+        "[0-9a-f]{40}", stored.provenance["commit"]
+    )
     if config.kind == "classifier":
         assert stored.history["epoch"].max() == config.train.epochs
         assert {"classifier", "class_means", "counts"} <= set(stored.arrays)
@@ -40,8 +47,23 @@ def test_a_reference_run_is_named_by_its_configuration(run):
 def test_they_can_be_read_where_the_images_are_not(isolated):
     """`--train never` needs neither data nor a run store: here both are empty."""
     outline.cache_clear()
-    overrides = {"images_per_class": 250, "test_images_per_class": 100, "dataset": "folder:cifar10-jpeg@ef1101d4a992"}
-    for name in ("recipes", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "controls", "table1"):
+    overrides = {
+        "images_per_class": 250,
+        "test_images_per_class": 100,
+        "dataset": "folder:cifar10-jpeg@ef1101d4a992",
+    }
+    for name in (
+        "recipes",
+        "table2",
+        "table3",
+        "table4",
+        "fig2",
+        "fig3",
+        "fig4",
+        "fig5",
+        "controls",
+        "table1",
+    ):
         configs = profiles.experiment(name, "lite", **overrides, seeds=3)
         assert set(runs.plan(configs)["state"]) == {"reference"}, name
     frame = runs.ensure_runs(configs, train="never")

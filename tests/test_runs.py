@@ -23,7 +23,15 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
 from nclib.data import make_split
 from nclib.profiles import experiment
 from nclib.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, finished, load_run
+from nclib.store import (
+    FRAME_COLUMNS,
+    CorruptRun,
+    DamageWarning,
+    RunStore,
+    default_store,
+    finished,
+    load_run,
+)
 
 pytestmark = pytest.mark.usefixtures("reference")
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
@@ -32,7 +40,9 @@ TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
 def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
     images = {"n_max": n_max, "test_per_class": 3}
     train = {"epochs": epochs, "batch_size": 16, "lr": 0.05} | train
-    return RunConfig(data=images, model={"kind": kind, "width": 2}, train=train, seed=seed, profile="smoke")
+    return RunConfig(
+        data=images, model={"kind": kind, "width": 2}, train=train, seed=seed, profile="smoke"
+    )
 
 
 GRID = [_config(kind, seed, epochs=4) for seed in (0, 1) for kind in ("explicit", "deq")]
@@ -77,7 +87,11 @@ def test_runs_are_trained_once(trained):
     assert told == [(1, 2, "1 of 2 runs"), (2, 2, "2 of 2 runs")]
     assert list(frame.columns) == FRAME_COLUMNS
     assert set(frame["model"]) == {"explicit", "deq"} and set(frame["profile"]) == {"smoke"}
-    assert set(frame["dataset"]) == {"digits"} and frame["K_A"].isna().all() and (frame["R"] == 1).all()
+    assert (
+        set(frame["dataset"]) == {"digits"}
+        and frame["K_A"].isna().all()
+        and (frame["R"] == 1).all()
+    )
     assert {"train", "test", "steps"} == set(frame["split"])
     again = ensure_runs(configs)
     assert len(trained) == 2
@@ -86,7 +100,10 @@ def test_runs_are_trained_once(trained):
 
 
 def test_no_run_is_lost_when_rows_are_grouped_by_setting():
-    skewed = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}, {"imbalance": "exponential", "ratio": 3.0}
+    skewed = (
+        {"imbalance": "step", "num_majority": 3, "ratio": 3.0},
+        {"imbalance": "exponential", "ratio": 3.0},
+    )
     frame = runs.ensure_runs([_config().replace(data=data) for data in ({}, *skewed)])
     sizes = frame.groupby(["setting", "model"])["run_id"].nunique()
     assert sizes.to_dict() == {(s, "explicit"): 1 for s in ("balanced", "KA3-R3", "exp-R3")}
@@ -98,7 +115,9 @@ def test_metrics_of_each_epoch_reach_a_log():
     frame = runs.ensure_runs([study], log=lambda *facts: told.append(facts))
     assert [(run, epoch) for run, epoch, _ in told] == [(run_id(study), 1), (run_id(study), 2)]
     last = frame[frame["epoch"] == 2]
-    assert told[-1][2] == {f"{s}/{m}": v for s, m, v in zip(last["split"], last["metric"], last["value"], strict=True)}
+    assert told[-1][2] == {
+        f"{s}/{m}": v for s, m, v in zip(last["split"], last["metric"], last["value"], strict=True)
+    }
     runs.ensure_runs([study], log=lambda *facts: pytest.fail("nothing was trained"))
 
 
@@ -158,9 +177,13 @@ def test_any_executor_trains_the_same_runs(undisturbed, store):
 def test_a_dask_cluster_trains_the_same_runs(undisturbed, store):
     """With the lines that docs/start.md shows."""
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        with distributed.Client(cluster) as client:
-            ensure_runs(GRID, client.get_executor())
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        ensure_runs(GRID, client.get_executor())
     for config in GRID:
         assert_equal(run_id(config), store, undisturbed)
 
@@ -211,7 +234,9 @@ def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, store, 
 def test_a_run_that_kills_its_process_is_named_and_no_other(store, monkeypatch):
     monkeypatch.setattr(runs, "attempt", _killer)
     wanted = [_config(seed=seed) for seed in range(3)]
-    with pytest.raises(RunsFailed, match="its process died twice, often for want of memory") as caught:
+    with pytest.raises(
+        RunsFailed, match="its process died twice, often for want of memory"
+    ) as caught:
         ensure_runs(wanted, workers=2)
     assert set(caught.value.failures) == {run_id(wanted[1])}
     assert len(Journal(store.root.parent / "journal").notes("killer")) == 2
@@ -227,7 +252,9 @@ def test_each_gpu_has_as_many_runs(monkeypatch):
         return runs._Lost([], [])
 
     monkeypatch.setattr(runs._Grid, "train_on", train_on)
-    runs._train_in_processes(runs._Grid({run_id(_config()): _config()}, default_store(), None, None, None), 2)
+    runs._train_in_processes(
+        runs._Grid({run_id(_config()): _config()}, default_store(), None, None, None), 2
+    )
     assert asked == ["cuda:0", "cuda:1"] * 2
     assert runs.default_workers(9) == 2
 
@@ -252,7 +279,11 @@ def test_outside_a_clone_a_folder_for_results_is_enough(tmp_path, monkeypatch):
 
 
 def test_a_failing_run_is_named_and_does_not_stop_the_others():
-    good, greedy, wild = _config(seed=1), _config(n_max=10_000), _config(lr=1e20, clip=None, weight_decay=0.1, epochs=3)
+    good, greedy, wild = (
+        _config(seed=1),
+        _config(n_max=10_000),
+        _config(lr=1e20, clip=None, weight_decay=0.1, epochs=3),
+    )
     with pytest.raises(ConfigError, match="10000 of 138 in class 0"):
         ensure_runs([greedy, good])
     assert default_store().ids() == [], "what cannot begin is refused before anything is trained"
@@ -305,7 +336,8 @@ def test_kill_9_at_any_moment_and_resume_gives_the_same_bits(kind, undisturbed, 
     """Killed in an update, while a checkpoint is written, and while the finished run is written."""
     config = next(config for config in GRID if config.model.kind == kind)
     kills = [
-        (run_id(config), kill) for kill in (Kill("event", 2), Kill("event", 7), Kill("event", 9), Kill("final", 5))
+        (run_id(config), kill)
+        for kill in (Kill("event", 2), Kill("event", 7), Kill("event", 9), Kill("final", 5))
     ]
     delivered, sound = train_grid([config], tmp_path / "killed", tmp_path / "journals", kills)
     assert delivered == len(kills) and sound == {run_id(config)}
@@ -317,7 +349,10 @@ def test_kill_9_at_any_moment_and_resume_gives_the_same_bits(kind, undisturbed, 
 def test_two_hundred_random_kills(tmp_path):
     configs = [_config(kind, seed, 12) for seed in range(10) for kind in ("explicit", "deq")]
     began = time.monotonic()
-    assert train_grid(configs, tmp_path / "undisturbed", tmp_path / "usual") == (0, set(map(run_id, configs)))
+    assert train_grid(configs, tmp_path / "undisturbed", tmp_path / "usual") == (
+        0,
+        set(map(run_id, configs)),
+    )
     # A life is killed after at most a part of the run, so that there is something left to kill.
     life_seconds = 0.5 * (time.monotonic() - began) / len(configs)
     generator = random.Random(1)
@@ -354,7 +389,9 @@ def test_a_killed_command_takes_its_processes_along(tmp_path, number):
 
 def _busy_client(results):
     os.environ["NCLIB_RESULTS"] = results
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job may ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job may ignore it
     runs.attempt = _slowed
     ensure_runs([_config(seed=seed, epochs=50) for seed in (0, 1)], workers=2)
 
@@ -370,8 +407,13 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     said = runs.runs_provenance([config])["value"]
     assert said["continued from a checkpoint"] == 1
     (earlier,) = record["facts"]["earlier_sessions"]
-    assert all(earlier[name] == record[name] for name in ("commit", "cpu", "device", "versions", "threads"))
-    assert provenance.processor_seconds(record) == record["cost"]["cpu_seconds"] + earlier["cost"]["cpu_seconds"]
+    assert all(
+        earlier[name] == record[name] for name in ("commit", "cpu", "device", "versions", "threads")
+    )
+    assert (
+        provenance.processor_seconds(record)
+        == record["cost"]["cpu_seconds"] + earlier["cost"]["cpu_seconds"]
+    )
     assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
 
 
@@ -385,7 +427,9 @@ def test_of_a_damaged_checkpoint_it_is_said_that_training_starts_again():
     assert load_run(config).provenance["facts"]["continued_from"] == []
 
 
-@pytest.mark.parametrize("name", ["history.csv", "provenance.json", "classes.csv", "arrays.npz", "weights.pt"])
+@pytest.mark.parametrize(
+    "name", ["history.csv", "provenance.json", "classes.csv", "arrays.npz", "weights.pt"]
+)
 def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
     config = _config()
     before, store = ensure_runs([config]), default_store()
@@ -395,14 +439,21 @@ def test_a_damaged_run_is_set_aside_and_trained_again(name, trained):
     assert trained == [run_id(config)] * 2
     pd.testing.assert_frame_equal(before, after, check_exact=True)
     (store.root / run_id(config) / name).write_text("junk")
-    with pytest.raises(CorruptRun, match=rf"{name} is damaged.*nclib.ensure_runs\(\[config\]\) trains it again"):
+    with pytest.raises(
+        CorruptRun, match=rf"{name} is damaged.*nclib.ensure_runs\(\[config\]\) trains it again"
+    ):
         load_run(config).read(name)
     if name in ("history.csv", "provenance.json"):  # what a table is made of
-        with pytest.warns(DamageWarning), pytest.raises(MissingRuns, match="train='missing' trains them here"):
+        with (
+            pytest.warns(DamageWarning),
+            pytest.raises(MissingRuns, match="train='missing' trains them here"),
+        ):
             ensure_runs([config], train="never")
         assert finished([run_id(config)]) == []
     else:
-        pd.testing.assert_frame_equal(before, ensure_runs([config], train="never"), check_exact=True)
+        pd.testing.assert_frame_equal(
+            before, ensure_runs([config], train="never"), check_exact=True
+        )
 
 
 def test_reference_results_round_trip(trained, reference):
@@ -420,7 +471,9 @@ def test_reference_results_round_trip(trained, reference):
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
     assert load_run(configs[0]).arrays["train_features"].shape == (60, 16)
     assert sum(p.stat().st_size for p in reference.rglob("*") if p.is_file()) < 200_000
-    ensure_runs(configs[:1])  # with training allowed, a reference run does not stand in for one of this machine
+    ensure_runs(
+        configs[:1]
+    )  # with training allowed, a reference run does not stand in for one of this machine
     assert len(trained) == 3
 
 
@@ -443,21 +496,27 @@ def test_the_network_of_a_stored_run_is_the_trained_one(kind):
     stored = nc.load_run(config)
     model = stored.network()
     assert not model.training
-    assert all(torch.equal(value, stored.weights[name]) for name, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, stored.weights[name]) for name, value in model.state_dict().items()
+    )
     split = make_split(config.data, config.seed)
     loader = training.Batches(
         split.test_images, split.test_labels, batch_size=256, augment="none",
         mean=split.mean, std=split.std, device=torch.device("cpu"), dtype=torch.float64,
     )  # fmt: skip
     (images, _), *_ = loader.in_order()
-    assert model(images).features.detach().numpy() == pytest.approx(stored.arrays["test_features"], abs=1e-9)
+    assert model(images).features.detach().numpy() == pytest.approx(
+        stored.arrays["test_features"], abs=1e-9
+    )
 
 
 def test_a_run_without_weights_says_so():
     runs.ensure_runs([_config()])
     (run,) = runs.export_reference([_config()], "mine")
     shutil.rmtree(default_store().root / run)
-    with pytest.raises(CorruptRun, match=r"has no weights here; nclib.ensure_runs\(\[config\]\) trains it"):
+    with pytest.raises(
+        CorruptRun, match=r"has no weights here; nclib.ensure_runs\(\[config\]\) trains it"
+    ):
         nc.load_run(run).network()
 
 
@@ -490,12 +549,18 @@ def test_a_network_without_its_partner_is_left_out(there, capsys):
     there |= {run_id(config) for config in planned(BALANCED) + planned(STEP, kinds=["deq"])}
     there.remove(run_id(planned(BALANCED)[-1]))
     assert runs.drawable(both) == planned(BALANCED, seeds=[0, 1])
-    assert "4 of 12 runs are plotted. The others are unfinished or lack their partner." in capsys.readouterr().out
+    assert (
+        "4 of 12 runs are plotted. The others are unfinished or lack their partner."
+        in capsys.readouterr().out
+    )
     assert runs.finished_pairs(planned(STEP)) == []
 
 
 def test_without_any_pair_there_is_nothing_to_draw(there):
-    with pytest.raises(MissingRuns, match="none of 6 runs is finished with its partner; train='missing' trains them"):
+    with pytest.raises(
+        MissingRuns,
+        match="none of 6 runs is finished with its partner; train='missing' trains them",
+    ):
         runs.drawable(planned(STEP))
     with pytest.raises(MissingRuns, match="train='finished' forbids"):
         ensure_runs(planned(STEP), train="finished")
@@ -503,7 +568,9 @@ def test_without_any_pair_there_is_nothing_to_draw(there):
 
 def rows(*settings, models=("explicit", "deq")):
     columns = ["dataset", "K_A", "R", "seed", "model"]
-    return pd.DataFrame([("digits", *setting, model) for setting in settings for model in models], columns=columns)
+    return pd.DataFrame(
+        [("digits", *setting, model) for setting in settings for model in models], columns=columns
+    )
 
 
 def test_a_setting_counts_once_it_has_every_seed():
@@ -516,4 +583,6 @@ def test_a_setting_counts_once_it_has_every_seed():
     assert some["K_A"].tolist() == [5] * 6 and runs.counted(some, both) == (1, 2)
     assert runs.counted(rows(*balanced), planned(BALANCED)) == (1, 1)
     assert runs.whole(rows(*balanced, models=["deq"]), both).empty, "the other network has no seed"
-    assert runs.of_settings(1, 3) == "1 of 3 settings" and runs.of_settings(3, 3) == "all 3 settings"
+    assert (
+        runs.of_settings(1, 3) == "1 of 3 settings" and runs.of_settings(3, 3) == "all 3 settings"
+    )

@@ -17,7 +17,16 @@ from nclib import paths, runs
 from nclib.config import DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig, run_id
 from nclib.paths import sha256
 from nclib.runs import ensure_runs
-from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, default_store, stack, tidy
+from nclib.store import (
+    FRAME_COLUMNS,
+    CorruptRun,
+    DamageWarning,
+    ReferenceStore,
+    RunStore,
+    default_store,
+    stack,
+    tidy,
+)
 
 
 class SisterConfig(StoredConfig):
@@ -70,10 +79,17 @@ def test_a_run_appears_in_one_step_or_not_at_all(store, monkeypatch):
 
 
 def test_frame_is_tidy(store):
-    frame = stack(tidy(store.open(run)) for run in (_save(store), _save(store, SisterConfig(seed=4))))
+    frame = stack(
+        tidy(store.open(run)) for run in (_save(store), _save(store, SisterConfig(seed=4)))
+    )
     assert list(frame.columns) == list(stack([]).columns) == FRAME_COLUMNS
     ours, sister = frame.iloc[0], frame.iloc[-1]
-    assert ours[["dataset", "model", "setting", "R"]].tolist() == ["digits", "explicit", "balanced", 1.0]
+    assert ours[["dataset", "model", "setting", "R"]].tolist() == [
+        "digits",
+        "explicit",
+        "balanced",
+        1.0,
+    ]
     assert sister["seed"] == 4 and pd.isna([ours["K_A"], sister["model"]]).all()
 
 
@@ -127,7 +143,9 @@ def test_a_file_is_checked_when_it_is_read_and_only_then(store):
     assert store.find(run) is None and store.find("other") is None
 
 
-@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), PermissionError(13, "denied"), MemoryError()])
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), PermissionError(13, "denied"), MemoryError()]
+)
 def test_a_file_that_cannot_be_opened_now_is_not_set_aside(store, monkeypatch, error):
     run, read = _save(store), Path.read_bytes
 
@@ -147,18 +165,30 @@ def _relisted(store, run, name, content):
     """Somebody else's file with its right checksum."""
     folder = store.root / run
     (folder / name).write_bytes(content)
-    (folder / "DONE").write_text(json.dumps(json.loads((folder / "DONE").read_text()) | {name: sha256(content)}))
+    (folder / "DONE").write_text(
+        json.dumps(json.loads((folder / "DONE").read_text()) | {name: sha256(content)})
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("config.json", lambda text: text.replace(b'"lr": 0.1', b'"lr": 0.2'), "that of another run"),
-        ("history.csv", lambda text: text.replace(b"0.3333333333333333", b"much"), "could not convert"),
+        (
+            "config.json",
+            lambda text: text.replace(b'"lr": 0.1', b'"lr": 0.2'),
+            "that of another run",
+        ),
+        (
+            "history.csv",
+            lambda text: text.replace(b"0.3333333333333333", b"much"),
+            "could not convert",
+        ),
         ("history.csv", lambda text: text.replace(b"metric", b"measure"), "metric"),
     ],
 )
-def test_what_is_not_the_run_of_its_name_is_refused_though_its_checksum_fits(store, name, content, says):
+def test_what_is_not_the_run_of_its_name_is_refused_though_its_checksum_fits(
+    store, name, content, says
+):
     run = _save(store)
     _relisted(store, run, name, content((store.root / run / name).read_bytes()))
     with pytest.warns(DamageWarning, match=says):
@@ -195,26 +225,43 @@ def test_pickles_are_never_executed(store, tmp_path, monkeypatch):
 def test_checkpoint_round_trip_and_damage(store):
     checkpoint = store.checkpoint("some-run")
     assert checkpoint.load() is None
-    checkpoint.save({"epoch": 3, "history": [(1, "train", "loss", 0.5)], "model": {"w": torch.ones(2)}})
+    checkpoint.save(
+        {"epoch": 3, "history": [(1, "train", "loss", 0.5)], "model": {"w": torch.ones(2)}}
+    )
     loaded, content = checkpoint.load(), checkpoint.path.read_bytes()
     assert loaded["epoch"] == 3 and torch.equal(loaded["model"]["w"], torch.ones(2))
     other = content.replace(b"some-run", b"someother", 1)
-    for damaged in (content[:-1], content[:-10] + b"x" + content[-9:], b"", b"not a checkpoint", other, content[:40]):
+    for damaged in (
+        content[:-1],
+        content[:-10] + b"x" + content[-9:],
+        b"",
+        b"not a checkpoint",
+        other,
+        content[:40],
+    ):
         checkpoint.path.write_bytes(damaged)
-        with pytest.warns(DamageWarning, match="some-run: it is damaged, or of another run or version"):
+        with pytest.warns(
+            DamageWarning, match="some-run: it is damaged, or of another run or version"
+        ):
             assert checkpoint.load() is None
         assert not checkpoint.path.exists()
 
 
 def test_a_stored_run_is_not_trained_again_where_no_lock_can_be_written(store):
     run = _save(store)
-    (store.root / ".locks").write_text("in the place of the folder, because root may write everywhere")
+    (store.root / ".locks").write_text(
+        "in the place of the folder, because root may write everywhere"
+    )
     assert runs.train_run(RunConfig(), store) == run
 
 
 def test_reference_results_are_small_extracts(store, tmp_path):
     labels, means = np.repeat(np.arange(10), 50), np.linspace(0.1, 1, 80).reshape(10, 8)
-    arrays = {"train_features": np.ones((500, 8), np.float32), "train_labels": labels, "class_means": means}
+    arrays = {
+        "train_features": np.ones((500, 8), np.float32),
+        "train_labels": labels,
+        "class_means": means,
+    }
     runs = [store.open(_save(store, RunConfig(seed=seed), arrays=arrays)) for seed in (0, 1)]
     reference = ReferenceStore(tmp_path / "reference")
     for run in (*runs, runs[0]):  # the first again, which replaces it
@@ -247,9 +294,16 @@ def test_runs_and_checkpoints_of_an_earlier_version_are_read(isolated):
     store = default_store()
     train = TrainConfig(epochs=2, batch_size=20, lr=0.05, log_every=1)
     images = DataConfig(n_max=6, test_per_class=3)
-    done, begun = (RunConfig(data=images, model=ModelConfig(width=2), train=train, seed=seed) for seed in (0, 1))
+    done, begun = (
+        RunConfig(data=images, model=ModelConfig(width=2), train=train, seed=seed)
+        for seed in (0, 1)
+    )
     assert store.ids() == [run_id(done)] and store.is_sound(run_id(done))
-    loss = ensure_runs([done], train="never").query("split == 'steps' and metric == 'loss'")["value"].tolist()
+    loss = (
+        ensure_runs([done], train="never")
+        .query("split == 'steps' and metric == 'loss'")["value"]
+        .tolist()
+    )
     assert loss == [2.509383281071981, 2.3106335004170737]
     assert set(store.open(run_id(done)).arrays) >= {"train_features", "class_means", "classifier"}
     assert store.open(run_id(done)).weights["classifier.weight"].shape == (10, 16)

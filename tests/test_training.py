@@ -68,7 +68,9 @@ def test_learning_rates():
 
 def test_the_first_updates_are_those_of_stochastic_gradient_descent():
     """Two steps with momentum, weight decay, clipping and the cosine schedule, written out."""
-    config = _config(n_max=2, epochs=1, batch_size=10, lr=0.5, clip=0.7, weight_decay=0.01, precision="float64")
+    config = _config(
+        n_max=2, epochs=1, batch_size=10, lr=0.5, clip=0.7, weight_decay=0.01, precision="float64"
+    )
     run = training.train(config)
     split = make_split(config.data, 0)
     like = {"mean": split.mean, "std": split.std, "dtype": torch.float64}
@@ -122,7 +124,9 @@ def test_a_sample_that_is_left_out_has_no_influence_on_loss_and_gradient(bad):
 
 def test_without_a_usable_sample_the_loss_is_zero():
     nothing = torch.zeros(2, dtype=torch.bool)
-    loss = training.mean_loss(lambda logits, labels: logits.sum(1), torch.ones(2, 3), torch.zeros(2), nothing)
+    loss = training.mean_loss(
+        lambda logits, labels: logits.sum(1), torch.ones(2, 3), torch.zeros(2), nothing
+    )
     assert loss == 0
 
 
@@ -130,7 +134,10 @@ def test_start_distance_is_measured_from_where_the_solve_began():
     z = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
     x = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     assert training.start_distance(DEQ(torch.nn.Identity(), z0="x"), x, z).tolist() == [1.0, 0.5]
-    assert training.start_distance(DEQ(torch.nn.Identity(), z0="zeros"), x, z).tolist() == [1.0, 1.0]
+    assert training.start_distance(DEQ(torch.nn.Identity(), z0="zeros"), x, z).tolist() == [
+        1.0,
+        1.0,
+    ]
 
 
 def test_what_an_epoch_records_is_averaged_over_images_and_by_class():
@@ -191,7 +198,11 @@ class Memory:
         self.saves += 1
 
     def load(self):
-        return None if self.content is None else torch.load(io.BytesIO(self.content), weights_only=True)
+        return (
+            None
+            if self.content is None
+            else torch.load(io.BytesIO(self.content), weights_only=True)
+        )
 
 
 @pytest.mark.parametrize(
@@ -225,7 +236,9 @@ def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(config, aft
 def test_a_checkpoint_is_saved_after_every_epoch_but_the_last():
     memory = Memory()
     finished = []
-    training.train(_config(epochs=3), checkpoint=memory, progress=lambda *done: finished.append(done))
+    training.train(
+        _config(epochs=3), checkpoint=memory, progress=lambda *done: finished.append(done)
+    )
     assert memory.saves == 2
     assert finished == [(1, 3), (2, 3), (3, 3)]
 
@@ -303,8 +316,12 @@ def test_a_run_keeps_what_its_tables_and_figures_are_made_from():
     model = training.trained(config, run.weights)
     assert run.facts["parameters"] == count_parameters(model)
     assert run.facts["updates"] == 3 * math.ceil(36 / 16)
-    loader = Batches(split.test_images, split.test_labels, batch_size=512, mean=split.mean, std=split.std)
-    np.testing.assert_array_equal(evaluation.collect(model, loader.in_order()).features, arrays["test_features"])
+    loader = Batches(
+        split.test_images, split.test_labels, batch_size=512, mean=split.mean, std=split.std
+    )
+    np.testing.assert_array_equal(
+        evaluation.collect(model, loader.in_order()).features, arrays["test_features"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["explicit", "deq"])
@@ -330,7 +347,9 @@ def test_bfloat16_is_not_float32_and_its_equilibria_are_found():
     run = training.train(_config("deq", precision="bfloat16"))
     single = training.train(_config("deq"))
     assert not torch.equal(run.weights["encoder.0.weight"], single.weights["encoder.0.weight"])
-    assert _value(run, "solver_converged") > 0.25  # in half precision 1e-3 would be out of every row's reach
+    assert (
+        _value(run, "solver_converged") > 0.25
+    )  # in half precision 1e-3 would be out of every row's reach
 
 
 def test_a_fixed_etf_classifier_is_not_trained():
@@ -370,9 +389,15 @@ def test_a_step_without_a_finite_gradient_is_dropped_and_counted(monkeypatch):
 
 def test_failed_solves_are_warned_of_once_an_epoch_and_logged():
     hard = {"solver": SolverConfig(max_steps=2, tol=1e-6)}
-    with pytest.warns(RuntimeWarning, match=r"epoch 2: 100% of the images have no equilibrium") as caught:
+    with pytest.warns(
+        RuntimeWarning, match=r"epoch 2: 100% of the images have no equilibrium"
+    ) as caught:
         run = training.train(_config("deq", epochs=2, model=hard))
-    assert [each.category for each in caught] == [BackwardNotConverged, BackwardNotConverged, RuntimeWarning]
+    assert [each.category for each in caught] == [
+        BackwardNotConverged,
+        BackwardNotConverged,
+        RuntimeWarning,
+    ]
     assert _value(run, "backward_not_converged", "steps") > 0.05
 
 

@@ -34,7 +34,12 @@ def command(*arguments):
 
 def history(**finals):
     """Two epochs, the last one first; `finals` are its values, of both splits."""
-    values = {"accuracy_balanced": 0.8, "loss": 0.5, "nc1_trace_ratio": 0.4, "nc2_equinorm": 0.3} | finals
+    values = {
+        "accuracy_balanced": 0.8,
+        "loss": 0.5,
+        "nc1_trace_ratio": 0.4,
+        "nc2_equinorm": 0.3,
+    } | finals
     rows = [(1, split, metric, 0.5) for split in ("test", "train") for metric in values]
     rows += [(2, split, *item) for split in ("test", "train") for item in values.items()]
     return pd.DataFrame(rows[::-1], columns=["epoch", "split", "metric", "value"])
@@ -93,10 +98,13 @@ COLLECTIONS = ("quick", "cifar10-jpeg-lite", "mnist-png-lite")
 def equal():
     """The classifiers of three reference collections beside themselves: in others a planted swap might cancel."""
     store = ReferenceStore(ROOT)
-    named = [run for name in COLLECTIONS for run in json.loads((ROOT / name / "runs.json").read_text())]
+    named = [
+        run for name in COLLECTIONS for run in json.loads((ROOT / name / "runs.json").read_text())
+    ]
     runs = [run for run in map(store.open, sorted(named)) if run.config["kind"] == "classifier"]
     return pd.concat(
-        [verify.pair(run, run).assign(setting=run.run_id.rsplit("-s", 1)[0]) for run in runs], ignore_index=True
+        [verify.pair(run, run).assign(setting=run.run_id.rsplit("-s", 1)[0]) for run in runs],
+        ignore_index=True,
     )
 
 
@@ -106,7 +114,11 @@ def replicate(both, seed, share=0.6):
     accuracy = both["metric"].isin(verify.ACCURACIES)
     floors = both["metric"].map(verify.FLOORS).fillna(0.0)
     values = both["reference"].where(accuracy, np.log(both["reference"] + floors))
-    spreads = values.groupby([both[name] for name in ("setting", "split", "metric")]).transform("std").fillna(0.0)
+    spreads = (
+        values.groupby([both[name] for name in ("setting", "split", "metric")])
+        .transform("std")
+        .fillna(0.0)
+    )
     moved = values + share * spreads * generator.standard_normal(len(both))
     return both.assign(here=moved.clip(upper=1.0).where(accuracy, np.exp(moved) - floors))
 
@@ -139,7 +151,11 @@ def test_a_sound_replicate_is_not_called_broken(equal, seed):
 @pytest.mark.parametrize("arms", [["deq", "other"], ["deq"]])
 @pytest.mark.parametrize(
     ("named", "how"),
-    [("accuracy_balanced", lambda v: v - 0.02), ("nc", lambda v: 1.2 * v), ("loss", lambda v: 1.25 * v)],
+    [
+        ("accuracy_balanced", lambda v: v - 0.02),
+        ("nc", lambda v: 1.2 * v),
+        ("loss", lambda v: 1.25 * v),
+    ],
 )
 def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
     again = replicate(equal, 0)
@@ -152,7 +168,9 @@ def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
 
 def test_the_bound_of_a_mean_shift_is_the_one_stated():
     """One comparison of 6 runs, d = ±0.1 in turn: s_d = 0.1 √(6/5); t at 1 − 0.0025 with 5 degrees of freedom."""
-    frame = pd.DataFrame({"here": 0.5 + np.array([0.1, -0.1] * 3), "reference": 0.5, "metric": "accuracy_balanced"})
+    frame = pd.DataFrame(
+        {"here": 0.5 + np.array([0.1, -0.1] * 3), "reference": 0.5, "metric": "accuracy_balanced"}
+    )
     (row,) = verify.mean_shifts(frame.assign(split="test", arm="deq")).itertuples()
     assert row.shift == pytest.approx(0.0, abs=1e-15) and row.ok
     assert row.allowed == pytest.approx(4.7733 * 0.1 * math.sqrt(6 / 5) / math.sqrt(6), rel=1e-4)

@@ -33,8 +33,19 @@ differ in them."""
 
 def configs() -> dict[str, Any]:
     """The trainings, by what each is there for."""
-    from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
-    from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
+    from nclib.config import (
+        DataConfig,
+        GradientConfig,
+        ModelConfig,
+        RunConfig,
+        SolverConfig,
+        TrainConfig,
+    )
+    from nclib.papers.kernel_equivalence.networks import (
+        ShallowConfig,
+        ShallowModelConfig,
+        ShallowTrainConfig,
+    )
     from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
     from nclib.papers.separation_bias.regression import RegressionConfig
     from nclib.papers.separation_bias.regressors import RegressorConfig
@@ -45,8 +56,12 @@ def configs() -> dict[str, Any]:
     step = DataConfig(dataset="digits", imbalance="step", num_majority=3, ratio=10.0, **sizes)
     sgd = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 
-    def run(kind: str = "explicit", data: DataConfig = step, training: TrainConfig = sgd, **options: Any) -> RunConfig:
-        return RunConfig(data=data, model=ModelConfig(kind=kind, width=2, **options), train=training)
+    def run(
+        kind: str = "explicit", data: DataConfig = step, training: TrainConfig = sgd, **options: Any
+    ) -> RunConfig:
+        return RunConfig(
+            data=data, model=ModelConfig(kind=kind, width=2, **options), train=training
+        )
 
     found = {
         "deq, implicit": run("deq"),
@@ -65,21 +80,33 @@ def configs() -> dict[str, Any]:
         "constant rate, no clipping": run(training=sgd.replace(schedule="constant", clip=None)),
         "bfloat16": run("deq", training=sgd.replace(precision="bfloat16")),
         "float64": run("deq", training=sgd.replace(precision="float64")),
-        "exponential imbalance": run(data=DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, **sizes)),
-        "random majority, images of seed 3": run(data=step.replace(majority="random", subset_seed=3)),
+        "exponential imbalance": run(
+            data=DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, **sizes)
+        ),
+        "random majority, images of seed 3": run(
+            data=step.replace(majority="random", subset_seed=3)
+        ),
     }
     for head in ("linear", "etf", "cosine"):
         for loss in ("cross_entropy", "balanced_softmax", "class_balanced"):
             found[f"{head} classifier, {loss}"] = run(head=head, training=sgd.replace(loss=loss))
     found["cosine classifier, ldam_drw"] = run(head="cosine", training=sgd.replace(loss="ldam_drw"))
-    found["solver sweep"] = SolverSweepConfig(base=found["deq, implicit"], last_step=3, last_digit=1, limit=20)
+    found["solver sweep"] = SolverSweepConfig(
+        base=found["deq, implicit"], last_step=3, last_digit=1, limit=20
+    )
 
     readout = ShallowTrainConfig(readout_epochs=2, epochs=2, batch_size=32)
-    shallow = ShallowModelConfig(kind="tanh_deq", width=8, sigma_a2=0.2, solver=SolverConfig(method="fixed_point"))
-    found["shallow DEQ"] = ShallowConfig(data=DataConfig(dataset="digits", **sizes), model=shallow, train=readout)
+    shallow = ShallowModelConfig(
+        kind="tanh_deq", width=8, sigma_a2=0.2, solver=SolverConfig(method="fixed_point")
+    )
+    found["shallow DEQ"] = ShallowConfig(
+        data=DataConfig(dataset="digits", **sizes), model=shallow, train=readout
+    )
 
     network = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
-    boolean = TaskConfig(name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.25, -0.5))
+    boolean = TaskConfig(
+        name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.25, -0.5)
+    )
     found["regression DEQ"] = RegressionConfig(task=boolean, model=network, steps=20, lr=3e-3)
 
     scenes = DataConfig(dataset="digit_scenes", n_max=4, test_per_class=2)
@@ -116,12 +143,27 @@ def _of_run(stored: Any) -> dict[str, Any]:
     """Of the metrics the last values, which are compared in numbers; all else to the last bit."""
     history = stored.history
     of_steps = history["split"] == "steps"
-    exact = [history[of_steps], *(table for name, table in stored.tables.items() if name == "classes")]
-    last = history[~of_steps].drop_duplicates(["split", "metric"], keep="last").sort_values(["split", "metric"])
-    metrics = {f"{split}/{metric}": value for split, metric, value in last[["split", "metric", "value"]].to_numpy()}
-    found = {"history": _digest("".join(table.to_csv(index=False) for table in exact).encode()), "metrics": metrics}
+    exact = [
+        history[of_steps],
+        *(table for name, table in stored.tables.items() if name == "classes"),
+    ]
+    last = (
+        history[~of_steps]
+        .drop_duplicates(["split", "metric"], keep="last")
+        .sort_values(["split", "metric"])
+    )
+    metrics = {
+        f"{split}/{metric}": value
+        for split, metric, value in last[["split", "metric", "value"]].to_numpy()
+    }
+    found = {
+        "history": _digest("".join(table.to_csv(index=False) for table in exact).encode()),
+        "metrics": metrics,
+    }
     if "weights.pt" in stored.names and stored.weights:
-        found["weights"] = _digest_arrays({name: value.numpy() for name, value in stored.weights.items()})
+        found["weights"] = _digest_arrays(
+            {name: value.numpy() for name, value in stored.weights.items()}
+        )
     if stored.config["kind"] != "classifier":  # those of a classifier follow from its weights
         found["arrays"] = _digest_arrays(stored.arrays)
     return found
@@ -129,7 +171,8 @@ def _of_run(stored: Any) -> dict[str, Any]:
 
 def _digest_arrays(arrays: dict[str, Any]) -> str:
     parts = [
-        f"{name} {value.dtype} {value.shape} ".encode() + value.tobytes() for name, value in sorted(arrays.items())
+        f"{name} {value.dtype} {value.shape} ".encode() + value.tobytes()
+        for name, value in sorted(arrays.items())
     ]
     return _digest(b"\n".join(parts))
 
@@ -144,13 +187,21 @@ def differences(recorded: dict[str, Any], now: dict[str, Any]) -> list[str]:
     said += [f"{name} is not recorded" for name in now if name not in recorded]
     for name in recorded.keys() & now.keys():
         before, after = recorded[name], now[name]
-        parts = [part for part in ("weights", "history", "arrays") if before.get(part) != after.get(part)]
+        parts = [
+            part for part in ("weights", "history", "arrays") if before.get(part) != after.get(part)
+        ]
         said += [f"{name}: other {part}" for part in parts]
         metrics = before["metrics"].keys() | after["metrics"].keys()
-        moved = [metric for metric in metrics if _moved(before["metrics"].get(metric), after["metrics"].get(metric))]
+        moved = [
+            metric
+            for metric in metrics
+            if _moved(before["metrics"].get(metric), after["metrics"].get(metric))
+        ]
         if moved:
             first = min(moved)
-            values = f"{before['metrics'].get(first)} was recorded, is {after['metrics'].get(first)}"
+            values = (
+                f"{before['metrics'].get(first)} was recorded, is {after['metrics'].get(first)}"
+            )
             said.append(f"{name}: {len(moved)} other metrics, such as {first}: {values}")
     return sorted(said)
 
@@ -159,7 +210,9 @@ def _moved(before: float | None, after: float | None) -> bool:
     if before is None or after is None:
         return True
     both_missing = math.isnan(before) and math.isnan(after)
-    return not both_missing and not math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return not both_missing and not math.isclose(
+        before, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE
+    )
 
 
 def machine() -> dict[str, str]:
@@ -204,7 +257,9 @@ def record_from(revision: str) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="bits-") as folder:
         clone = Path(folder) / "clone"
-        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(ROOT), str(clone)], check=True)
+        subprocess.run(
+            ["git", "clone", "--quiet", "--no-checkout", str(ROOT), str(clone)], check=True
+        )
         subprocess.run(["git", "-C", str(clone), "checkout", "--quiet", revision], check=True)
         (clone / "tests" / "golden" / "bits.json").unlink()
         environment = os.environ | {"PYTHONPATH": str(clone), "NCLIB_ROOT": str(clone)}

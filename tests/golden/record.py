@@ -46,7 +46,10 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     "full-accuracy": ("full", CIFAR10 | {"recipe": "accuracy"}),
     "full-jpeg": ("full", CIFAR10),
     "paper": ("paper", {}),
-    "lite-250": ("lite", CIFAR10 | {"images_per_class": 250, "test_images_per_class": 100, "seeds": 3}),
+    "lite-250": (
+        "lite",
+        CIFAR10 | {"images_per_class": 250, "test_images_per_class": 100, "seeds": 3},
+    ),
     "lite-mnist": ("lite", MNIST | {"images_per_class": 500, "test_images_per_class": 200}),
     "quick-literal": ("quick", {"recipe": "paper", "epochs": 3, "width": 8, "batch_size": 32}),
     "lite-features": ("lite", {"inputs": "resnet18", "seeds": 1}),
@@ -54,12 +57,32 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 """Profiles, and parameters on top of them that are known without any file."""
 
 TRAINED = (
-    *("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "recipes", "controls"),
-    *("equilibrium_or_cell", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets", "solver_and_collapse"),
+    *(
+        "table1",
+        "table2",
+        "table3",
+        "table4",
+        "fig2",
+        "fig3",
+        "fig4",
+        "fig5",
+        "recipes",
+        "controls",
+    ),
+    *(
+        "equilibrium_or_cell",
+        "nc_definitions",
+        "remedies",
+        "long_tail",
+        "seeds_and_subsets",
+        "solver_and_collapse",
+    ),
     *("optimisers", "which_gradient"),
 )
 SUMMARY = "quick/neural_collapse/scorecard"
-SUMMED_UP = tuple(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse"))
+SUMMED_UP = tuple(
+    f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse")
+)
 DRAWN = (
     *SUMMED_UP,
     SUMMARY,
@@ -71,8 +94,14 @@ DRAWN = (
 """Drawings from tracked numbers: all but the last digits of means and intervals is the same on every processor."""
 
 COMPUTED = (
-    *(f"quick/walkthrough/{name}" for name in ("01_fixed_points", "02_anderson_and_broyden", "03_implicit_gradient")),
-    *(f"quick/walkthrough/{name}" for name in ("04_deq_layer", "05_neural_collapse", "06_train_on_digits")),
+    *(
+        f"quick/walkthrough/{name}"
+        for name in ("01_fixed_points", "02_anderson_and_broyden", "03_implicit_gradient")
+    ),
+    *(
+        f"quick/walkthrough/{name}"
+        for name in ("04_deq_layer", "05_neural_collapse", "06_train_on_digits")
+    ),
     "quick/walkthrough/07_imbalance",
     *(f"quick/kernel_equivalence/{name}" for name in ("fig1", "fig2", "ntk", "spectra")),
     "quick/kernel_equivalence/your_own_activation",
@@ -96,7 +125,9 @@ def ids() -> str:
         for name in sorted(makers()):
             found = [run_id(config) for config in experiment(name, profile, **values)]
             every |= set(found)
-            lines.append(f"{size} {name}: {len(found)} runs {_digest(' '.join(found).encode())[:16]}")
+            lines.append(
+                f"{size} {name}: {len(found)} runs {_digest(' '.join(found).encode())[:16]}"
+            )
     return "\n".join([*sorted(lines), *sorted(every)]) + "\n"
 
 
@@ -131,8 +162,15 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
                     given = {"profile": profile, "train": "finished"} | values
                     namespace |= {key: value for key, value in given.items() if key in namespace}
         pyplot.close("all")
-    written = [path for path in sorted(folder.rglob("*.csv")) if before.get(path) != path.stat().st_mtime_ns]
-    return {path.relative_to(folder / profile).as_posix(): _read(path, folder / profile) for path in written}
+    written = [
+        path
+        for path in sorted(folder.rglob("*.csv"))
+        if before.get(path) != path.stat().st_mtime_ns
+    ]
+    return {
+        path.relative_to(folder / profile).as_posix(): _read(path, folder / profile)
+        for path in written
+    }
 
 
 def drawn(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
@@ -160,7 +198,13 @@ def _read(path: Path, folder: Path) -> dict[str, Any]:
     }
     whole = {} if left_out else {"sha256": _digest(path.read_bytes())}
     raw = header[0] == "run_id" and "metric" in header  # histories as they are tracked
-    floats = [] if raw else [name for name, *values in zip(header, *rows, strict=True) if any(map(_is_float, values))]
+    floats = (
+        []
+        if raw
+        else [
+            name for name, *values in zip(header, *rows, strict=True) if any(map(_is_float, values))
+        ]
+    )
     return {"rows": len(rows), "columns": columns, **whole, "floats": floats}
 
 
@@ -182,15 +226,22 @@ def changes(before: dict[str, Any], after: dict[str, Any], floats: bool = True) 
         now = after.get(file, was)
         passed_over = () if floats else now.get("floats", ())
         old, new = (
-            {name: found for name, found in side["columns"].items() if name not in passed_over} for side in (was, now)
+            {name: found for name, found in side["columns"].items() if name not in passed_over}
+            for side in (was, now)
         )
-        if (old, was["rows"]) == (new, now["rows"]) and (passed_over or was.get("sha256") == now.get("sha256")):
+        if (old, was["rows"]) == (new, now["rows"]) and (
+            passed_over or was.get("sha256") == now.get("sha256")
+        ):
             continue
         parts = [f"{was['rows']} rows became {now['rows']}"] if was["rows"] != now["rows"] else []
-        parts += [f"column {name!r} changed" for name in old if name in new and old[name] != new[name]]
+        parts += [
+            f"column {name!r} changed" for name in old if name in new and old[name] != new[name]
+        ]
         parts += [f"column {name!r} is gone" for name in old if name not in new]
         parts += [f"column {name!r} is new" for name in new if name not in old]
-        said.append(f"{file}: {', '.join(parts) or 'same cells, other bytes (order of columns, quoting, line ends)'}")
+        said.append(
+            f"{file}: {', '.join(parts) or 'same cells, other bytes (order of columns, quoting, line ends)'}"
+        )
     return said
 
 
@@ -218,9 +269,17 @@ def _digest(content: bytes) -> str:
 def _full_names(typed: Iterable[str]) -> list[str]:
     known, chosen = [*DRAWN, *COMPUTED], []
     for name in typed:
-        found = [drawing for drawing in known if drawing == name or (drawing.endswith(f"/{name}") and "/" not in name)]
+        found = [
+            drawing
+            for drawing in known
+            if drawing == name or (drawing.endswith(f"/{name}") and "/" not in name)
+        ]
         size, _, rest = name.partition("/")
-        found += [drawing for drawing in known if drawing.startswith(f"{size}/") and drawing.endswith(f"/{rest}")]
+        found += [
+            drawing
+            for drawing in known
+            if drawing.startswith(f"{size}/") and drawing.endswith(f"/{rest}")
+        ]
         if not found:
             sys.exit(f"no drawing is called {name!r}; there are {', '.join(known)}")
         chosen += found
@@ -239,10 +298,14 @@ def _record_bits(revision: str | None) -> None:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     arguments.add_argument("what", choices=("ids", "numbers", "bits"))
     arguments.add_argument("drawings", nargs="*", help="as table1 or lite-250/fig3; left out: all")
-    arguments.add_argument("--from", dest="revision", metavar="TAG", help="bits: record with the code of this revision")
+    arguments.add_argument(
+        "--from", dest="revision", metavar="TAG", help="bits: record with the code of this revision"
+    )
     asked = arguments.parse_args()
     sys.path.insert(0, str(ROOT))
     if asked.what == "bits":
@@ -277,7 +340,9 @@ def main() -> None:
                 elsewhere = {known: made for known, made in elsewhere.items() if known != name}
                 elsewhere |= {name: here} if base != here else {}
             content = {"machine": base, "elsewhere": elsewhere, "drawings": drawings}
-            NUMBERS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            NUMBERS.write_text(
+                json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

@@ -15,11 +15,15 @@ def test_run_ids_are_the_recorded_ones():
     """Of every experiment at every size, and of every tracked reference run: nobody's run store may be lost."""
     recorded, now = set(record.IDS.read_text().splitlines()), set(record.ids().splitlines())
     assert sorted(recorded - now) == [], "these are gone"
-    assert sorted(now - recorded) == [], "these are new. If this was meant: python tests/golden/record.py ids"
+    assert sorted(now - recorded) == [], (
+        "these are new. If this was meant: python tests/golden/record.py ids"
+    )
 
 
 def test_every_drawing_is_recorded_and_drew_something():
-    assert set(RECORDED["drawings"]) == {*record.DRAWN, *record.COMPUTED} and all(RECORDED["drawings"].values())
+    assert set(RECORDED["drawings"]) == {*record.DRAWN, *record.COMPUTED} and all(
+        RECORDED["drawings"].values()
+    )
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +40,23 @@ def test_numbers_are_the_recorded_ones(name, place):
     drawn, recorded, here = record.drawn(name, place), RECORDED["drawings"][name], record.machine()
     there = RECORDED["elsewhere"].get(name, RECORDED["machine"])
     said = record.changes(recorded, drawn)
-    other = [f"{part} was {there.get(part)}, is {here[part]}" for part in here if here[part] != there.get(part)]
-    if said and other and (name in record.COMPUTED or not record.changes(recorded, drawn, floats=False)):
-        pytest.skip(f"recorded elsewhere ({'; '.join(other)}), and these differ:\n" + "\n".join(said))
+    other = [
+        f"{part} was {there.get(part)}, is {here[part]}"
+        for part in here
+        if here[part] != there.get(part)
+    ]
+    if (
+        said
+        and other
+        and (name in record.COMPUTED or not record.changes(recorded, drawn, floats=False))
+    ):
+        pytest.skip(
+            f"recorded elsewhere ({'; '.join(other)}), and these differ:\n" + "\n".join(said)
+        )
     if said:
         pytest.fail(
-            "\n".join([*said, f"If this was meant: python tests/golden/record.py numbers {name}"]), pytrace=False
+            "\n".join([*said, f"If this was meant: python tests/golden/record.py numbers {name}"]),
+            pytrace=False,
         )
 
 
@@ -54,7 +69,10 @@ def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, plac
     summary = reproduce(["table1"], workers=1, train="never", echo=lambda line: None)
     assert summary.ok
     folder = isolated / "results" / "quick"
-    files = {path.relative_to(folder).as_posix(): record._read(path, folder) for path in folder.rglob("*.csv")}
+    files = {
+        path.relative_to(folder).as_posix(): record._read(path, folder)
+        for path in folder.rglob("*.csv")
+    }
     assert record.changes(record.drawn("quick/neural_collapse/table1", place), files) == []
 
 
@@ -64,9 +82,18 @@ FILE = {"rows": 2, "columns": {"metric": "aa", "verdict": "bb"}, "sha256": "cc"}
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        ({"t.csv": FILE | {"columns": {"metric": "aa", "verdict": "dd"}, "sha256": "ee"}}, "column 'verdict' changed"),
-        ({"t.csv": FILE | {"columns": {"metric": "aa"}, "sha256": "ee"}}, "column 'verdict' is gone"),
-        ({"t.csv": FILE | {"columns": FILE["columns"] | {"n": "ff"}, "sha256": "ee"}}, "column 'n' is new"),
+        (
+            {"t.csv": FILE | {"columns": {"metric": "aa", "verdict": "dd"}, "sha256": "ee"}},
+            "column 'verdict' changed",
+        ),
+        (
+            {"t.csv": FILE | {"columns": {"metric": "aa"}, "sha256": "ee"}},
+            "column 'verdict' is gone",
+        ),
+        (
+            {"t.csv": FILE | {"columns": FILE["columns"] | {"n": "ff"}, "sha256": "ee"}},
+            "column 'n' is new",
+        ),
         ({"t.csv": FILE | {"rows": 3, "sha256": "ee"}}, "2 rows became 3"),
         ({"t.csv": FILE | {"sha256": "ee"}}, "other bytes"),
         ({}, "no longer drawn"),
@@ -80,8 +107,14 @@ def test_a_difference_is_named(now, said):
 
 def test_on_another_processor_last_digits_are_passed_over_and_words_are_not():
     changed = FILE | {"columns": {"metric": "aa", "verdict": "dd"}, "sha256": "ee"}
-    assert record.changes({"t.csv": FILE}, {"t.csv": changed | {"floats": ["verdict"]}}, floats=False) == []
-    assert record.changes({"t.csv": FILE}, {"t.csv": changed | {"floats": ["metric"]}}, floats=False) != []
+    assert (
+        record.changes({"t.csv": FILE}, {"t.csv": changed | {"floats": ["verdict"]}}, floats=False)
+        == []
+    )
+    assert (
+        record.changes({"t.csv": FILE}, {"t.csv": changed | {"floats": ["metric"]}}, floats=False)
+        != []
+    )
 
 
 def test_a_number_that_is_computed_is_told_from_a_word_and_a_count(tmp_path):
