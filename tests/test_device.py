@@ -147,7 +147,11 @@ def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of
     _same(found, expected)
     steps = found.facts["updates"] // config.train.epochs
     for epoch in epochs:
-        assert epoch.count("_local_scalar_dense") == steps + 1, "the loss of the epoch"
+        asked = epoch.count("_local_scalar_dense")
+        if kind == "deq":  # were the rows solved, there and back, and are failed ones left out?
+            assert asked <= 5 * steps + 1
+        else:
+            assert asked == steps + 1, "the loss of the epoch"
         assert epoch.count("from pageable memory") <= 3, (
             "the order of the images and how each is moved"
         )
