@@ -388,14 +388,15 @@ class DEQ(nn.Module):
         # What is compiled or looked up for each shape, as GPU kernels are, should see few shapes.
         halve = x.is_cuda or _is_compiled(self.cell)
         rows = (x, *args)
-        solution = solve(self.cell, solver, start.detach(), [t.detach() for t in rows], halve)
+        detached = [tensor.detach() for tensor in rows]
+        solution, evidence = solve(self.cell, solver, start.detach(), detached, halve)
         self.last_solution = solution
-        failed = not solution.converged.all()
-        if failed:
-            self._fail(ForwardNotConverged, lambda: _forward_message(solution, solver.tol))
+        if evidence.failed and self._reports(ForwardNotConverged):
+            self._fail(ForwardNotConverged, _forward_message(solution, solver.tol))
         if not torch.is_grad_enabled():
             return solution.value, solution
-        return self._attach_gradient(solution, failed, rows, solver, gradient), solution
+        z = self._attach_gradient(solution, evidence.undefined, rows, solver, gradient)
+        return z, solution
 
     def start(self, x: Tensor) -> Tensor:
         """Where the solve begins when the call names no ``z0``."""
@@ -404,7 +405,7 @@ class DEQ(nn.Module):
     def _attach_gradient(
         self,
         solution: Solution,
-        failed: bool,
+        undefined: bool,
         rows: Sequence[Tensor],
         solver: Solver,
         gradient: Gradient,
@@ -418,15 +419,19 @@ class DEQ(nn.Module):
         if self.cell not in self.checked_cells:
             refuse_outside_tensors(self.cell, parameters, solution.value, rows, autocast)
             self.checked_cells = [self.cell]
-        call = _Call(self, gradient, solver, failed, list(parameters), len(rows), autocast)
+        call = _Call(self, gradient, solver, undefined, list(parameters), len(rows), autocast)
         return _ImplicitGradient.apply(call, solution.value, *rows, *parameters.values())
 
-    def _fail(self, kind: type[RuntimeWarning], message: Callable[[], str]) -> None:
+    def _reports(self, kind: type[RuntimeWarning]) -> bool:
+        """Whether a failed solve is to be reported: as an error always, as a warning once."""
+        first = kind not in self.warned
+        return self.on_failure == "raise" or (self.on_failure == "warn" and first)
+
+    def _fail(self, kind: type[RuntimeWarning], message: str) -> None:
         if self.on_failure == "raise":
-            raise kind(message())
-        if self.on_failure == "warn" and kind not in self.warned:
-            self.warned.add(kind)
-            warnings.warn(message(), kind, stacklevel=_level_of_user())
+            raise kind(message)
+        self.warned.add(kind)
+        warnings.warn(message, kind, stacklevel=_level_of_user())
 
     def __getstate__(self) -> dict:
         """Copies and files are without the last batch's solution, have not warned yet, and look
@@ -635,7 +640,7 @@ class _Call:
     layer: DEQ
     gradient: Gradient
     solver: Solver
-    failed: bool  # whether some row of the forward solve was
+    undefined: bool  # whether some row of the equilibrium is NaN
     names: list[str]  # of the parameters
     num_rows: int  # tensors that belong to the rows: x and args
     autocast: dict
@@ -682,7 +687,7 @@ class _ImplicitGradient(torch.autograd.Function):
         rows = tensors[: call.num_rows]
         parameters = tensors[call.num_rows :]
         nothing_left = False
-        if call.failed:  # rows that are NaN and left out of the loss: zero times NaN is NaN
+        if call.undefined:  # rows that are NaN and left out of the loss: zero times NaN is NaN
             left_out = flat_rows(z).isnan().any(1) & (flat_rows(g) == 0).all(1)
             nothing_left = bool(left_out.all())
             z, *rows = _with_stand_ins([z, *rows], left_out)
@@ -755,14 +760,13 @@ def _solve_adjoint(
     unit = (g / norm).to(g.dtype)
     adjoint = _Adjoint(call, parameters, linearisation)
     # Rows leave by halves, since J is taken anew for those that are left.
-    solution = solve(adjoint, solver, unit, (unit, z, *rows), halve=True, max_steps=steps)
+    solution, evidence = solve(adjoint, solver, unit, (unit, z, *rows), True, steps)
     layer.last_backward = solution
     u = (solution.value * norm).to(g.dtype)
-    if steps is not None or layer.on_failure == "ignore":
-        return u
+    to_report = steps is None and evidence.failed and layer._reports(BackwardNotConverged)
     # Where g is not finite the loss overflowed, as where a GradScaler looks for its scale.
-    if not solution.converged.all() and g.isfinite().all():
-        layer._fail(BackwardNotConverged, lambda: _backward_message(solution, solver.tol))
+    if to_report and g.isfinite().all():
+        layer._fail(BackwardNotConverged, _backward_message(solution, solver.tol))
     return u
 
 

@@ -537,7 +537,8 @@ def fixed_point(
     >>> bool(torch.allclose(solution.value, torch.tensor(2.0), rtol=1e-4))
     True
     """
-    return solve(f, solver, z0, args)
+    solution, _ = solve(f, solver, z0, args)
+    return solution
 
 
 @torch.no_grad()
@@ -549,11 +550,14 @@ def solve(
     args: Sequence[Tensor] = (),
     halve: bool = False,
     max_steps: int | None = None,
-) -> Solution:
+) -> tuple[Solution, "_Evidence"]:
     """``fixed_point`` with two more choices.
 
     With ``halve``, rows leave only when half of them are done, for maps that are prepared for each
     batch size. With ``max_steps``, the solver's own limit is replaced.
+
+    The evidence is what the CPU knows of the solution; to ask the solution itself waits for the
+    device.
 
     Rows leave and never come back. From one call of f to the next the working rows are therefore
     the same where their number is, and f may keep what it knows of them until it changes.
@@ -602,7 +606,7 @@ def solve(
     hopeless = np.flatnonzero(np.isinf(evidence.best))
     if len(hopeless):
         value[_to_device(hopeless, z0)] = math.nan
-    return evidence.solution(restore(value).to(z0.dtype), dtype)
+    return evidence.solution(restore(value).to(z0.dtype), dtype), evidence
 
 
 class _Evidence:
@@ -637,6 +641,16 @@ class _Evidence:
         self.status[row[solved]] = Status.CONVERGED
         self.status[row[lost]] = Status.DIVERGED
         return better, solved | lost
+
+    @property
+    def failed(self) -> bool:
+        """Whether some row has not converged."""
+        return bool((self.status != Status.CONVERGED).any())
+
+    @property
+    def undefined(self) -> bool:
+        """Whether some row is NaN, as none of its evaluations was finite."""
+        return bool(np.isinf(self.best).any())
 
     def solution(self, value: Tensor, dtype: torch.dtype) -> Solution:
         trace = np.array(self.trace).reshape(len(self.trace), len(self.best))
