@@ -2,16 +2,21 @@
 
 import ast
 import inspect
+import io
+import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
 from fractions import Fraction as F
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import cli
+from nclib import cli, paths
 from nclib.papers import certify
 from nclib.papers.exact import identity
 
@@ -196,3 +201,40 @@ def test_an_unknown_id_names_the_nearest():
     result = nclib("thm_b4")
     assert result.exit_code == 2
     assert "unknown certificate 'thm_b4'; the nearest is 'thm_b3'" in result.stderr
+
+
+CODE_OF_STEPS = "a5222b616b9aeac59746e42c73f4bfff52ce397c"
+"""The commit of the tag certificates-0.2, which still checks each step of the paper's proofs."""
+
+CHECK_STEPS = """
+import json
+from companion.certify import certify, ids
+
+results = [(result.id, result.verdict, result.ok) for result in certify(ids())]
+print(json.dumps(results))
+"""
+
+
+def test_each_step_in_the_published_table_is_certified_by_the_archived_code(tmp_path):
+    archive = subprocess.run(
+        ["git", "archive", CODE_OF_STEPS, "nclib", "companion"],
+        cwd=paths.root(),
+        capture_output=True,
+    )
+    if archive.returncode:
+        pytest.skip(f"the history without {CODE_OF_STEPS[:8]}: {archive.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(tmp_path, filter="data")
+    checked = subprocess.run(
+        [sys.executable, "-c", CHECK_STEPS],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    verdicts = {name: verdict for name, verdict, ok in json.loads(checked.stdout) if ok}
+    steps = pd.read_csv(paths.published() / "sun_shi_2024_steps.csv").set_index("id")["verdict"]
+    assert len(steps) == 34
+    for name, verdict in steps.items():
+        assert verdicts[name] == verdict, name
