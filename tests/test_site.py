@@ -151,7 +151,10 @@ def test_sphinx_makes_it_without_a_warning_and_a_browser_shows_it(monkeypatch):
     for page in ("index", "docs/tables", "api/nclib.DEQ", f"notebooks/{FIG3}"):
         for width in (1280, 390):
             assert _width_of(folder / f"{page}.html", width) <= width, (page, width)
-    assert re.search(r"<article.*href=\"[^\"]*fig3\.html", front.read_text(), re.DOTALL)
+    clicked = front.with_name("clicked.html")
+    clicked.write_text(front.read_text() + CLICK)
+    assert "<title>Figure 3" in _opened(clicked)
+    clicked.unlink()
 
     reproduce.executed(FIG4, "smoke").unlink()
     site.build("smoke")
@@ -162,6 +165,10 @@ def test_sphinx_makes_it_without_a_warning_and_a_browser_shows_it(monkeypatch):
 MEASURE = """<script>
 addEventListener("load", () => parent.postMessage(document.documentElement.scrollWidth, "*"))
 </script>"""
+CLICK = """<script>
+const card = "article .sd-card a[href*='fig3.html']"
+addEventListener("load", () => document.querySelector(card).click())
+</script>"""
 FRAME = """<iframe src="measured.html" width="{width}" height="800" style="border: 0"></iframe>
 <script>addEventListener("message", message => document.title = "width " + message.data)</script>"""
 
@@ -171,7 +178,12 @@ def _width_of(page: Path, width: int) -> int:
     page.with_name("measured.html").write_text(page.read_text() + MEASURE)
     frame = page.with_name("frame.html")
     frame.write_text(FRAME.format(width=width))
+    return int(re.search(r"<title>width (\d+)</title>", _opened(frame))[1])
+
+
+def _opened(page: Path) -> str:
+    """The document that Chromium shows once a page has loaded and its scripts have run."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000"]
-    command = ["chromium", *options, "--window-size=1400,900", "--dump-dom", frame.as_uri()]
+    command = ["chromium", *options, "--window-size=1400,900", "--dump-dom", page.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return int(re.search(r"<title>width (\d+)</title>", shown.stdout)[1])
+    return shown.stdout
