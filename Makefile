@@ -1,7 +1,7 @@
 # On a fresh machine with Python >= 3.11, make and git:
 #
-#   make reproduce      trains what the papers print on digits, plots the studies beyond them and
-#                       the CIFAR-10 runs from stored runs, builds a web site
+#   make reproduce      trains the papers' figures and tables on digits, plots the CIFAR-10 results
+#                       and further studies from stored runs, builds a web site
 #   make reproduce ALL=1           trains the studies too
 #   make test           every fast test
 #

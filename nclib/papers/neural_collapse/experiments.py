@@ -275,8 +275,8 @@ STUDIES = [
     "neural_collapse/which_gradient",
     "neural_collapse/your_own_cell",
 ]
-"""Notebooks beyond what the paper prints; `nclib reproduce` without names plots them from tracked
-runs."""
+"""Notebooks that go beyond the paper; `nclib reproduce` without names plots them from runs that
+are there and trains none for them."""
 DRAWN_AS_FAR_AS_THERE = [("neural_collapse/collapse", "neural_collapse/equilibrium_or_cell")]
 """Notebooks without runs of their own, and the notebook whose runs they draw as far as they are
 there."""
