@@ -12,7 +12,7 @@ from nclib import metrics
 from nclib.losses import adjusted_logits
 from nclib.metrics.measure import evaluating
 from nclib.metrics.moments import class_mask
-from nclib.metrics.report import CENTRED, report_of
+from nclib.metrics.report import centred_report, report_of
 from nclib.models import Classifier
 
 
@@ -103,12 +103,17 @@ def summarise(
 
     if with_nc:
         moments = metrics.class_moments(outputs.features, labels, num_classes)
-        of_sample_mean = moments.with_weighting("sample")
-        seen = (outputs.features, labels, outputs.logits, outputs.weight)
-        report |= report_of(moments, *seen, minority if groups else None)
-        other = report_of(of_sample_mean, *seen)
-        for name in CENTRED:
-            report[f"{name}.sample"] = other[name]
+        report |= report_of(
+            moments,
+            outputs.features,
+            labels,
+            outputs.logits,
+            outputs.weight,
+            minority if groups else None,
+        )
+        around_sample_mean = centred_report(moments.with_weighting("sample"), outputs.weight)
+        for name, value in around_sample_mean.items():
+            report[f"{name}.sample"] = value
     return report
 
 
@@ -128,8 +133,8 @@ def evaluate(
     counts : (K,) training images per class; weights of the train-prior accuracy
     minority : (K,) bool or class ids; left out: the classes with fewer training images than the
         largest
-    with_nc : compute the neural-collapse report, and what in it depends on the centring (`CENTRED`)
-        with the sample mean too, under names ending in ".sample"
+    with_nc : compute the neural-collapse report, and its metrics of centred class means with the
+        sample mean as centre too, under names ending in ".sample"
 
     Returns
     -------

@@ -2,12 +2,12 @@
 
 Other metrics, such as ``nc2_uniformity`` and those of SELI, are called by their own names.
 
-To add a metric, define it in ``definitions.py`` and give it a line in ``_values`` and in
-``_ideals``, where they stand in the order of the report.
+To add a metric, define it in ``definitions.py`` and give it a row in ``METRICS``.
 """
 
 import math
 import warnings
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -47,45 +47,278 @@ SMALL_CLASS = 5
 
 GROUPS = ("majority", "minority")
 
-CENTRED = (
-    "nc1_pinv",
-    "nc1_trace_ratio",
-    "nc1_cdnv",
-    "nc2_etf_distance",
-    "nc2_equinorm",
-    "nc2_equiangular",
-    "nc3_self_duality",
-    "nc3_alignment",
-)
-"""Metrics of centred class means: what is logged for the sample mean as centre too."""
 
-OF_GROUPS = (
-    "nc1_pinv_class_balanced",
-    "nc1_trace_ratio",
-    "nc1_cdnv",
-    "nc2_etf_distance",
-    "nc2_equinorm",
-    "nc2_equiangular",
-    "nc3_self_duality",
-    "nc3_alignment",
-    "nc4_ncc_mismatch",
-)
-"""Metrics that are reported of majority and minority alone too."""
+# --- The table ------------------------------------------------------------------------------------
 
-LABELS = {
-    "nc1_pinv": "NC1, eq. 12",
-    "nc1_pinv_class_balanced": "NC1, class-balanced",
-    "nc1_trace_ratio": "NC1, trace ratio",
-    "nc1_cdnv": "NC1, CDNV",
-    "nc2_etf_distance": "NC2, centred",
-    "nc2_equinorm": "NC2, lengths",
-    "nc2_equiangular": "NC2, angles",
-    "nc3_self_duality": "NC3, centred",
-    "nc3_alignment": "NC3, alignment",
-    "nc4_ncc_mismatch": "NC4, not the nearest mean",
-    "paper_eq13_uncentred": "NC2, eq. 13",
-    "paper_eq14_uncentred": "NC3, eq. 14",
-    "minority_cosine": "cosine among minority classes",
+
+class Case(NamedTuple):
+    """What a report is computed from; None where it is not given."""
+
+    moments: ClassMoments
+    features: Tensor | None = None  # (N, d)
+    labels: Tensor | None = None  # (N,)
+    mismatches: Tensor | None = None  # (N,) bool, by the logits: see ``ncc_mismatches``
+    w: Tensor | None = None  # (K, d), classifier rows
+    minority: Tensor | None = None  # (K,) bool
+
+    @property
+    def given(self) -> set[str]:
+        """Those of logits, w and minority that are known."""
+        values = {"logits": self.mismatches, "w": self.w, "minority": self.minority}
+        return {name for name, value in values.items() if value is not None}
+
+    @property
+    def means(self) -> Tensor:
+        """(C, d), centred means of the classes that have samples, for NC2."""
+        means = self.moments.centred_means[self.moments.present]
+        if len(means) == 2:
+            return torch.zeros_like(means)  # two are opposite whatever they are: every NC2 is NaN
+        return means
+
+
+class Ideal(NamedTuple):
+    """What a metric is under perfect collapse, and the closed range it lies in (NaN aside)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Bounds(NamedTuple):
+    """What the metrics of ``classes`` classes can be, whose centred means span ``rank`` dimensions
+    at most.
+
+    A simplex has the Gram matrix P = I − 11ᵀ/K, of rank K − 1 and norm √(K − 1). A matrix A of rank
+    r that has norm 1 has ⟨A, P⟩ ≤ √r, as it has for the projection on r directions in the range of
+    P, over √r.
+    """
+
+    classes: int
+    rank: int
+
+    @property
+    def simplex_fits(self) -> bool:
+        return self.rank == self.classes - 1
+
+    @property
+    def distance(self) -> Ideal:
+        """Of the distance between a Gram matrix and that of a simplex, both of norm 1."""
+        least = math.sqrt(2 - 2 * math.sqrt(self.rank / (self.classes - 1)))
+        return Ideal(least, least, math.sqrt(2))
+
+    @property
+    def printed_distance(self) -> Ideal:
+        """Of the same distance, with the paper's constant."""
+        k = self.classes
+        least = math.sqrt(1 - (2 * math.sqrt(self.rank) - 1) / (k - 1))
+        if self.simplex_fits:
+            least = 1 - 1 / math.sqrt(k - 1)
+        return Ideal(least, least, math.sqrt(k / (k - 1)))
+
+    @property
+    def equinorm(self) -> Ideal:
+        """Of unequal lengths. They can be equal, as in a regular polygon, but not on a line for an
+        odd number of classes."""
+        k = self.classes
+        least = 0.0
+        if self.rank == 1 and k % 2 == 1:
+            # The sum on each side of 0 is the same, S, so that the mean of |v| is 2S/k. The mean of
+            # v² is least where (k − 1)/2 equal values face (k + 1)/2 equal ones.
+            least = 1 / math.sqrt(k**2 - 1)
+        return Ideal(least, 0.0, math.sqrt(k - 1))
+
+    @property
+    def equiangular(self) -> Ideal:
+        least = 0.0 if self.simplex_fits else math.nan
+        return Ideal(least, 0.0, self.classes / (self.classes - 1))
+
+    @property
+    def cosine(self) -> Ideal:
+        least = -1 / (self.classes - 1) if self.simplex_fits else math.nan
+        return Ideal(least, -1.0, 1.0)
+
+
+class Metric(NamedTuple):
+    """A row of the report.
+
+    Parameters
+    ----------
+    name : in the report
+    formula : from a ``Case`` to the value
+    ideal : from ``Bounds`` to the ideal value and the range
+    needs : which of logits, w and minority it cannot be computed without
+    centred : whether it is of centred class means, and so depends on how the classes are weighted;
+        an evaluation logs it for the sample mean as centre too
+    of_groups : whether it is reported of majority and minority alone too
+    label : what readers call it, where that is not its name
+    """
+
+    name: str
+    formula: Callable[[Case], float]
+    ideal: Callable[[Bounds], Ideal]
+    needs: tuple[str, ...] = ()
+    centred: bool = False
+    of_groups: bool = False
+    label: str | None = None
+
+
+METRICS = (
+    Metric(
+        name="nc1_pinv",
+        formula=lambda c: nc1_pinv(c.moments),
+        ideal=lambda b: Ideal(0.0, 0.0, math.inf),
+        centred=True,
+        label="NC1, eq. 12",
+    ),
+    Metric(
+        name="nc1_pinv_class_balanced",
+        formula=lambda c: nc1_pinv_class_balanced(c.features, c.labels, c.moments),
+        ideal=lambda b: Ideal(0.0, 0.0, math.inf),
+        of_groups=True,
+        label="NC1, class-balanced",
+    ),
+    Metric(
+        name="nc1_trace_ratio",
+        formula=lambda c: nc1_trace_ratio(c.moments),
+        ideal=lambda b: Ideal(0.0, 0.0, math.inf),
+        centred=True,
+        of_groups=True,
+        label="NC1, trace ratio",
+    ),
+    Metric(
+        name="nc1_cdnv",
+        formula=lambda c: nc1_cdnv(c.moments),
+        ideal=lambda b: Ideal(0.0, 0.0, math.inf),
+        centred=True,
+        of_groups=True,
+        label="NC1, CDNV",
+    ),
+    Metric(
+        name="nc2_etf_distance",
+        formula=lambda c: nc2_etf_distance(c.means),
+        ideal=lambda b: b.distance,
+        centred=True,
+        of_groups=True,
+        label="NC2, centred",
+    ),
+    Metric(
+        name="nc2_equinorm",
+        formula=lambda c: nc2_equinorm(c.means),
+        ideal=lambda b: b.equinorm,
+        centred=True,
+        of_groups=True,
+        label="NC2, lengths",
+    ),
+    Metric(
+        name="nc2_equiangular",
+        formula=lambda c: nc2_equiangular(c.means),
+        ideal=lambda b: b.equiangular,
+        centred=True,
+        of_groups=True,
+        label="NC2, angles",
+    ),
+    Metric(
+        name="nc3_self_duality",
+        formula=lambda c: nc3_self_duality(c.w, c.moments),
+        ideal=lambda b: Ideal(0.0, 0.0, 2.0),
+        needs=("w",),
+        centred=True,
+        of_groups=True,
+        label="NC3, centred",
+    ),
+    Metric(
+        name="nc3_alignment",
+        formula=lambda c: nc3_alignment(c.w, c.moments),
+        ideal=lambda b: b.distance._replace(high=2.0),
+        needs=("w",),
+        centred=True,
+        of_groups=True,
+        label="NC3, alignment",
+    ),
+    Metric(
+        name="nc4_ncc_mismatch",
+        formula=lambda c: float(c.mismatches.double().mean()),
+        ideal=lambda b: Ideal(0.0, 0.0, 1.0),
+        needs=("logits",),
+        of_groups=True,
+        label="NC4, not the nearest mean",
+    ),
+    Metric(
+        name="nc2_etf_distance_classifier",
+        formula=lambda c: nc2_etf_distance(c.w),
+        ideal=lambda b: b.distance,
+        needs=("w",),
+    ),
+    Metric(
+        name="nc2_equinorm_classifier",
+        formula=lambda c: nc2_equinorm(c.w),
+        ideal=lambda b: b.equinorm._replace(value=0.0),
+        needs=("w",),
+    ),
+    Metric(
+        name="nc2_equiangular_classifier",
+        formula=lambda c: nc2_equiangular(c.w),
+        ideal=lambda b: b.equiangular,
+        needs=("w",),
+    ),
+    Metric(
+        name="rank_between",
+        formula=lambda c: float(c.moments.rank_between),
+        ideal=lambda b: Ideal(float(b.rank), 0.0, float(b.rank)),
+    ),
+    Metric(
+        name="paper_eq13_uncentred",
+        formula=lambda c: paper_eq13_uncentred(c.moments),
+        ideal=lambda b: b.distance,
+        label="NC2, eq. 13",
+    ),
+    Metric(
+        name="paper_eq13_uncentred_printed_constant",
+        formula=lambda c: paper_eq13_uncentred_printed_constant(c.moments),
+        ideal=lambda b: b.printed_distance,
+    ),
+    Metric(
+        name="paper_eq14_uncentred",
+        formula=lambda c: paper_eq14_uncentred(c.w, c.moments),
+        ideal=lambda b: Ideal(0.0, 0.0, 2.0),
+        needs=("w",),
+        label="NC3, eq. 14",
+    ),
+    Metric(
+        name="absent_classes",
+        formula=lambda c: float((~c.moments.present).sum()),
+        ideal=lambda b: Ideal(0.0, 0.0, float(b.classes)),
+    ),
+    Metric(
+        name="small_classes",
+        formula=lambda c: float((c.moments.present & (c.moments.counts < SMALL_CLASS)).sum()),
+        ideal=lambda b: Ideal(0.0, 0.0, float(b.classes)),
+    ),
+    Metric(
+        name="minority_cosine",
+        formula=lambda c: minority_cosine(c.w, c.minority),
+        ideal=lambda b: b.cosine,
+        needs=("w", "minority"),
+        label="cosine among minority classes",
+    ),
+    Metric(
+        name="classifier_norm_ratio",
+        formula=lambda c: classifier_norm_ratio(c.w, c.minority),
+        ideal=lambda b: Ideal(1.0, 0.0, math.inf),
+        needs=("w", "minority"),
+    ),
+)
+"""Every metric of the report, in its order."""
+
+LABELS = {metric.name: metric.label for metric in METRICS if metric.label}
+"""What readers call the metrics, and what else a run logs; others keep their names."""
+
+for _metric in METRICS:
+    for _group in GROUPS:
+        if _metric.of_groups:
+            LABELS[f"{_metric.name}_{_group}"] = f"{_metric.label}, {_group} classes"
+
+LABELS |= {
     "accuracy_balanced": "accuracy",
     "accuracy_majority": "majority accuracy",
     "accuracy_minority": "minority accuracy",
@@ -93,60 +326,9 @@ LABELS = {
     "solver_steps": "solver evaluations",
     "not_converged": "share not converged",
 }
-"""What readers call the metrics, and what else a run logs; others keep their names."""
-
-for _name in [name for name in LABELS if name.startswith("nc")]:
-    for _group in GROUPS:
-        LABELS[f"{_name}_{_group}"] = f"{LABELS[_name]}, {_group} classes"
 
 
-class Case(NamedTuple):
-    """What a report is computed from; None where it is not given."""
-
-    moments: ClassMoments
-    features: Tensor  # (N, d)
-    labels: Tensor  # (N,)
-    mismatches: Tensor | None  # (N,) bool, see ``ncc_mismatches``
-    classifier: Tensor | None  # (K, d)
-    minority: Tensor | None = None  # (K,) bool
-
-
-def _values(case: Case) -> dict[str, float]:
-    """Every metric of a case, in the order of the report."""
-    m = case.moments
-    w = case.classifier
-    means = m.centred_means[m.present]
-    if len(means) == 2:
-        means = torch.zeros_like(means)  # two are opposite whatever they are: every NC2 is NaN
-
-    values = {}
-    values["nc1_pinv"] = nc1_pinv(m)
-    values["nc1_pinv_class_balanced"] = nc1_pinv_class_balanced(case.features, case.labels, m)
-    values["nc1_trace_ratio"] = nc1_trace_ratio(m)
-    values["nc1_cdnv"] = nc1_cdnv(m)
-    values["nc2_etf_distance"] = nc2_etf_distance(means)
-    values["nc2_equinorm"] = nc2_equinorm(means)
-    values["nc2_equiangular"] = nc2_equiangular(means)
-    if w is not None:
-        values["nc3_self_duality"] = nc3_self_duality(w, m)
-        values["nc3_alignment"] = nc3_alignment(w, m)
-    if case.mismatches is not None:
-        values["nc4_ncc_mismatch"] = float(case.mismatches.double().mean())
-    if w is not None:
-        values["nc2_etf_distance_classifier"] = nc2_etf_distance(w)
-        values["nc2_equinorm_classifier"] = nc2_equinorm(w)
-        values["nc2_equiangular_classifier"] = nc2_equiangular(w)
-    values["rank_between"] = float(m.rank_between)
-    values["paper_eq13_uncentred"] = paper_eq13_uncentred(m)
-    values["paper_eq13_uncentred_printed_constant"] = paper_eq13_uncentred_printed_constant(m)
-    if w is not None:
-        values["paper_eq14_uncentred"] = paper_eq14_uncentred(w, m)
-    values["absent_classes"] = float((~m.present).sum())
-    values["small_classes"] = float((m.present & (m.counts < SMALL_CLASS)).sum())
-    if w is not None and case.minority is not None:
-        values["minority_cosine"] = minority_cosine(w, case.minority)
-        values["classifier_norm_ratio"] = classifier_norm_ratio(w, case.minority)
-    return values
+# --- The report -----------------------------------------------------------------------------------
 
 
 def nc_report(
@@ -265,29 +447,44 @@ def report_of(
     report = _values(case._replace(minority=minority))
     for group, classes in zip(GROUPS, (~minority, minority), strict=True):
         of_group = _values_of_group(case, classes & m.present)
-        for name in OF_GROUPS:
-            if name in report:
-                report[f"{name}_{group}"] = of_group.get(name, math.nan)
+        for metric in METRICS:
+            if metric.of_groups and metric.name in report:
+                report[f"{metric.name}_{group}"] = of_group.get(metric.name, math.nan)
     return report
 
 
+def centred_report(m: ClassMoments, w: Tensor) -> dict[str, float]:
+    """The metrics of centred class means alone; the weighting of the moments is their centre."""
+    case = Case(m, w=w.to(m.device, torch.float64))
+    return _values(case, [metric for metric in METRICS if metric.centred])
+
+
+def _values(case: Case, metrics: Iterable[Metric] = METRICS) -> dict[str, float]:
+    """The values of these metrics, without those that need what is not given."""
+    values = {}
+    for metric in metrics:
+        if case.given.issuperset(metric.needs):
+            values[metric.name] = metric.formula(case)
+    return values
+
+
 def _values_of_group(case: Case, classes: Tensor) -> dict[str, float]:
-    """Of some classes alone, which are numbered anew; nothing of none."""
+    """The metrics ``of_groups`` of some classes alone, which are numbered anew; nothing of none."""
     if not classes.any():
         return {}
     m = case.moments.select(classes)
     rows = classes[case.labels]
-    h = case.features[rows]
     number = classes.cumsum(0) - 1  # (K,), of each class within the group
-    labels = number[case.labels[rows]]
     mismatches = None
     if case.mismatches is not None:
         mismatches = case.mismatches[rows]
     w = None
-    if case.classifier is not None:
-        w = case.classifier[classes]
+    if case.w is not None:
+        w = case.w[classes]
         w = w - m.weights @ w
-    return _values(Case(m, h, labels, mismatches, w))
+    labels = number[case.labels[rows]]
+    group = Case(m, case.features[rows], labels, mismatches, w)
+    return _values(group, [metric for metric in METRICS if metric.of_groups])
 
 
 def _warn_of_limits(m: ClassMoments) -> None:
@@ -310,14 +507,6 @@ def _warn_of_limits(m: ClassMoments) -> None:
 
 
 # --- What the values can be -----------------------------------------------------------------------
-
-
-class Ideal(NamedTuple):
-    """What a metric is under perfect collapse, and the closed range it lies in (NaN aside)."""
-
-    value: float
-    low: float
-    high: float
 
 
 def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
@@ -366,9 +555,9 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
         )
     full = num_classes - 1
     rank = full if dim is None else min(dim, full)
-    values = _ideals(num_classes, rank)
+    values = _ideals(Bounds(num_classes, rank))
 
-    of_group = _ideals(num_classes, full)
+    of_group = _ideals(Bounds(num_classes, full))
     # k/(k − 1) for three classes; for two there is no value.
     of_group["nc2_equiangular"] = of_group["nc2_equiangular"]._replace(high=1.5)
     if rank < full:  # whether the simplex of a group fits depends on its classes
@@ -377,54 +566,11 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
         if rank == 1:  # then it depends on whether the number of classes is even
             of_group["nc2_equinorm"] = of_group["nc2_equinorm"]._replace(value=math.nan)
     for group in GROUPS:
-        for name in OF_GROUPS:
-            values[f"{name}_{group}"] = of_group[name]
+        for metric in METRICS:
+            if metric.of_groups:
+                values[f"{metric.name}_{group}"] = of_group[metric.name]
     return values
 
 
-def _ideals(k: int, r: int) -> dict[str, Ideal]:
-    """Of k classes whose centred means can span r = min(d, k − 1) dimensions.
-
-    A simplex has the Gram matrix P = I − 11ᵀ/k, of rank k − 1 and norm √(k − 1). A matrix A of rank
-    r that has norm 1 has ⟨A, P⟩ ≤ √r, as it has for the projection on r directions in the range of
-    P, over √r.
-    """
-    inf = math.inf
-    simplex_fits = r == k - 1
-    least = math.sqrt(2 - 2 * math.sqrt(r / (k - 1)))
-    printed = math.sqrt(1 - (2 * math.sqrt(r) - 1) / (k - 1))
-    if simplex_fits:
-        printed = 1 - 1 / math.sqrt(k - 1)
-    least_equinorm = 0.0  # as of a regular k-gon
-    if r == 1 and k % 2 == 1:
-        # The sum on each side of 0 is the same, S, so that the mean of |v| is 2S/k. The mean of v²
-        # is least where (k − 1)/2 equal values face (k + 1)/2 equal ones.
-        least_equinorm = 1 / math.sqrt(k**2 - 1)
-    zero = 0.0 if simplex_fits else math.nan
-    cosine = -1 / (k - 1) if simplex_fits else math.nan
-
-    values = {}
-    values["nc1_pinv"] = Ideal(0.0, 0.0, inf)
-    values["nc1_pinv_class_balanced"] = Ideal(0.0, 0.0, inf)
-    values["nc1_trace_ratio"] = Ideal(0.0, 0.0, inf)
-    values["nc1_cdnv"] = Ideal(0.0, 0.0, inf)
-    values["nc2_etf_distance"] = Ideal(least, least, math.sqrt(2))
-    values["nc2_equinorm"] = Ideal(least_equinorm, 0.0, math.sqrt(k - 1))
-    values["nc2_equiangular"] = Ideal(zero, 0.0, k / (k - 1))
-    values["nc3_self_duality"] = Ideal(0.0, 0.0, 2.0)
-    values["nc3_alignment"] = Ideal(least, least, 2.0)
-    values["nc4_ncc_mismatch"] = Ideal(0.0, 0.0, 1.0)
-    values["nc2_etf_distance_classifier"] = Ideal(least, least, math.sqrt(2))
-    values["nc2_equinorm_classifier"] = Ideal(0.0, 0.0, math.sqrt(k - 1))
-    values["nc2_equiangular_classifier"] = Ideal(zero, 0.0, k / (k - 1))
-    values["rank_between"] = Ideal(float(r), 0.0, float(r))
-    values["paper_eq13_uncentred"] = Ideal(least, least, math.sqrt(2))
-    values["paper_eq13_uncentred_printed_constant"] = Ideal(
-        printed, printed, math.sqrt(k / (k - 1))
-    )
-    values["paper_eq14_uncentred"] = Ideal(0.0, 0.0, 2.0)
-    values["absent_classes"] = Ideal(0.0, 0.0, float(k))
-    values["small_classes"] = Ideal(0.0, 0.0, float(k))
-    values["minority_cosine"] = Ideal(cosine, -1.0, 1.0)
-    values["classifier_norm_ratio"] = Ideal(1.0, 0.0, inf)
-    return values
+def _ideals(bounds: Bounds) -> dict[str, Ideal]:
+    return {metric.name: metric.ideal(bounds) for metric in METRICS}
