@@ -59,7 +59,13 @@ cd "$folder"
 for number in 1 2; do
     setsid nice -n 19 "$folder/venv/bin/python" -m companion.neural_collapse.protocol3 \
         "$experiment" "folder:$images" "$rate" >>"log-$number" 2>&1 </dev/null &
-    echo $! >>pids
+    pid=$!
+    echo "$pid" >>pids
     sleep 20 # the first one takes its run
+    # Linux shares the processor among sessions first, and nice counts within one alone. Each training has
+    # a session of its own, so that session too gets the lowest priority, where the kernel groups them.
+    if [ -e "/proc/$pid/autogroup" ]; then
+        echo 19 2>/dev/null >"/proc/$pid/autogroup" || true
+    fi
 done
 echo "two processes train in $folder; log-1 and log-2 say what they do"
