@@ -21,6 +21,7 @@ import pandas as pd
 from nclib import paths, provenance
 from nclib.config import DataConfig, RunConfig, TrainConfig, run_id
 from nclib.metrics import LABELS
+from nclib.metrics.report import SMALL_CLASS
 from nclib.paths import csv_bytes, sha256, write_atomic
 from nclib.profiles import class_counts, outline
 from nclib.store import ReferenceStore, one_place
@@ -320,6 +321,9 @@ def _describe_data(images: DataConfig) -> str:
         sizes += f", in fact R = {real:.4g}"
     if smallest == 1:
         sizes += ", and a class of one image has no within-class variance"
+    elif smallest <= SMALL_CLASS:  # 1/n of it is missing, where n images have their own mean
+        missing = f"{100 / smallest:.0f} %"
+        sizes += f", and the variance within a class of {smallest} images is {missing} too small"
     return f"{name} with {kind} {about.classes} classes, R = {images.ratio:g} ({sizes})"
 
 

@@ -406,7 +406,7 @@ def _whole_numbers(ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def printed_values(ax: Axes, printed: pd.DataFrame) -> Axes:
+def printed_values(ax: Axes, printed: pd.DataFrame, data: str = "CIFAR-10") -> Axes:
     """Values of the paper beside the last epoch of `curves`: hollow markers right of the axes, in
     the colours of the networks, with their numbers.
 
@@ -417,6 +417,7 @@ def printed_values(ax: Axes, printed: pd.DataFrame) -> Axes:
     ----------
     ax : which has the curves
     printed : model, mean and std, a row for each network, in the units of the axis
+    data : the paper's data set, as the legend names it
     """
     lowest = printed["mean"].min()
     ax.dataLim.update_from_data_y(printed["mean"], ignore=False)
@@ -449,12 +450,12 @@ def printed_values(ax: Axes, printed: pd.DataFrame) -> Axes:
             va="top" if below else "bottom",
             **outside,
         )
-    name = "paper, CIFAR-10: accuracy"
+    name = f"paper, {data}: accuracy"
     ax.plot([], [], label=name, color="0.3", linewidth=0.6, marker="o", markerfacecolor="white")
     return ax
 
 
-def printed_ticks(ax: Axes, ticks: tuple[float, float]) -> Axes:
+def printed_ticks(ax: Axes, ticks: tuple[float, float], data: str = "CIFAR-10") -> Axes:
     """A grey bracket at the right edge from the first to the last tick of the paper's own axis.
 
     It bounds what the paper shows, not what it measured. The axis is widened to hold it.
@@ -463,13 +464,14 @@ def printed_ticks(ax: Axes, ticks: tuple[float, float]) -> Axes:
     ----------
     ax : which has the curves
     ticks : first and last, in the units of the axis
+    data : the paper's data set, as the legend names it
     """
     ax.plot(
         [1.0, 1.0],
         ticks,
         marker="_",
         color="0.6",
-        label="paper, CIFAR-10: ends of its axis",
+        label=f"paper, {data}: ends of its axis",
         zorder=1,
         transform=ax.get_yaxis_transform(),
         clip_on=False,

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from nclib import figures, paths
+from nclib.config import DataConfig, RunConfig
 from nclib.metrics import LABELS
 
 CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
@@ -149,3 +150,16 @@ def test_readable_puts_the_claim_first_and_leaves_the_table_as_it_is():
         "",
     ]
     assert shown.iloc[1].tolist() == ["", LABELS.get("loss", "loss"), "reported", "", "2", "0", ""]
+
+
+@pytest.mark.parametrize(
+    ("n_max", "ratio", "said"),
+    [
+        (140, 28.0, "n_B = 5, and the variance within a class of 5 images is 20 % too small"),
+        (140, 140.0, "n_B = 1, and a class of one image has no within-class variance"),
+        (140, 14.0, "n_B = 10)"),
+    ],
+)
+def test_captions_say_how_much_of_the_variance_a_few_images_lack(n_max, ratio, said):
+    data = DataConfig(dataset="digits", n_max=n_max, imbalance="step", num_majority=5, ratio=ratio)
+    assert said in figures.describe_runs([RunConfig(data=data)])

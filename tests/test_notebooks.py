@@ -85,6 +85,15 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert (shared if trained else {"profile"}) <= set(declared)
 
 
+def test_every_notebook_with_a_hundred_class_column_declares_its_data_set():
+    plain = profiles.get_profile("full")
+    with_hundred = profiles.override(plain, hundred_dataset="digit_pairs")
+    for name in NAMES:
+        make = profiles.makers().get(reproduce.DRAWN_AS_FAR_AS_THERE.get(name, name))
+        has_column = make is not None and len(make(with_hundred)) > len(make(plain))
+        assert ("hundred_dataset" in reproduce.parameters(name)) == has_column, name
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_saving_is_folded_and_comes_last(name):
     cells = _read(name)["cells"]

@@ -265,6 +265,10 @@ def test_printed_values_of_the_paper_are_drawn_right_of_the_axes():
     plots.printed_values(ax, printed)
     plots.printed_ticks(ax, (10, 40))
     assert [text.get_text() for text in ax.texts] == ["20", "30"]
+    labels = ax.get_legend_handles_labels()[1]
+    assert labels[-2:] == ["paper, CIFAR-10: accuracy", "paper, CIFAR-10: ends of its axis"]
+    plots.printed_values(ax, printed, "CIFAR-100")
+    assert ax.get_legend_handles_labels()[1][-1] == "paper, CIFAR-100: accuracy"
     assert ax.get_ylim()[1] >= 40
     assert any(list(line.get_ydata()) == [10, 40] for line in ax.get_lines())
 

@@ -142,3 +142,15 @@ def test_the_place_of_a_folder_of_images_is_stored_nowhere(photographs, referenc
     again = experiment("fig2", "smoke", dataset=f"folder:{moved}", **sizes)
     assert [run_id(c) for c in again] == [run_id(c) for c in configs]
     ensure_runs(again, train="never")
+
+
+def test_a_hundred_class_data_set_fills_its_column_and_moves_no_other_run():
+    """Table 3 at profile full, whose column of CIFAR-100 is empty unless one names its data."""
+    ten = [run_id(config) for config in experiment("table3", "full")]
+    with_both = experiment("table3", "full", hundred_dataset="digit_pairs")
+    assert [run_id(config) for config in with_both[: len(ten)]] == ten
+    added = with_both[len(ten) :]
+    assert {config.data.dataset for config in added} == {"digit_pairs"}
+    assert {config.data.num_majority for config in added} == {50}
+    chosen = override(get_profile("full"), dataset="mnist", hundred_dataset="digit_pairs")
+    assert (chosen.dataset, chosen.hundred_dataset) == ("mnist", "digit_pairs")
