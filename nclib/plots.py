@@ -14,6 +14,7 @@ import io
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -564,19 +565,49 @@ def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.n
     """t-SNE of features (N, d) in the plane, (N, 2), starting from the principal components.
 
     The result is the same for the same seed and number of threads. Distances between clusters and
-    their sizes mean nothing in such a picture.
+    their sizes mean nothing in such a picture. Fewer than four different points, such as those of a
+    network that gives every image the same features, have no t-SNE: a warning says so, and their
+    principal components are returned.
 
     Parameters
     ----------
     features : (N, d)
     perplexity : number of neighbours, roughly; lowered where N is small
     seed : of scikit-learn's ``TSNE``
+
+    Raises
+    ------
+    ValueError
+        For features that are not finite.
     """
     from sklearn.manifold import TSNE
 
+    single = np.asarray(features, dtype=np.float32)  # t-SNE compares distances of this precision
+    if not np.isfinite(single).all():
+        raise ValueError("t-SNE needs finite features, and these hold NaN or infinity")
+    different = len(np.unique(single, axis=0))
+    if different < 4:
+        warnings.warn(
+            f"{len(features)} points, {different} of them different, have no t-SNE: it takes four "
+            "different points. Drawn are their principal components",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return _principal_components(single)
     perplexity = min(perplexity, (len(features) - 1) / 3)
     tsne = TSNE(init="pca", perplexity=perplexity, random_state=seed)
     return tsne.fit_transform(features.astype(np.float64))
+
+
+def _principal_components(features: np.ndarray) -> np.ndarray:
+    """The first two principal components of features (N, d), as (N, 2); 0 where there are none."""
+    centred = features - features[:1]  # equal rows become exactly 0
+    centred = centred - centred.mean(axis=0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    points = np.zeros((len(features), 2))
+    components = centred @ directions[:2].T
+    points[:, : components.shape[1]] = components
+    return points
 
 
 def embedding(
@@ -589,7 +620,8 @@ def embedding(
 ) -> Axes:
     """Points of a planar embedding, one colour per class; minority classes are crosses.
 
-    An embedding has no units, so the axes carry no ticks.
+    An embedding has no units, so the axes carry no ticks. Where all points are equal, the picture
+    says so.
 
     Parameters
     ----------
@@ -626,6 +658,9 @@ def embedding(
                 zorder=zorder,
                 path_effects=halo,
             )
+    if len(points) > 1 and (points == points[0]).all():
+        sentence = f"all {len(points)} points are equal"
+        ax.text(0.5, 0.25, sentence, ha="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     if minority:

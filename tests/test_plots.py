@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from colours import APART, BLIND, distance
 
+import nclib as nc
 from nclib import plots
 from nclib.metrics import simplex_etf
 
@@ -208,6 +209,29 @@ def test_the_style_does_not_depend_on_settings_of_ones_own():
     assert dict(mpl.rcParams) == ours
 
 
+@pytest.mark.parametrize(
+    "matplotlibrc",
+    [
+        "text.usetex: True",
+        "figure.autolayout: True",
+        "axes.facecolor: black\nfigure.facecolor: black\ntext.color: white\nxtick.color: white",
+        "savefig.bbox: tight\nsavefig.transparent: True\npdf.fonttype: 3\nsvg.fonttype: none",
+    ],
+)
+def test_a_figure_is_the_same_bytes_whatever_the_users_file_says(matplotlibrc, tmp_path):
+    def saved():
+        plots.use_style()
+        ax = plots.curves(frame(), "accuracy", axes(), label="accuracy")
+        plots.figure_legend(ax.figure, [ax])
+        files = nc.save_figure(ax.figure, "mine/curve", "A curve.", [], "smoke")
+        return files["png"].read_bytes(), files["pdf"].read_bytes()
+
+    expected = saved()
+    (tmp_path / "matplotlibrc").write_text(matplotlibrc)
+    mpl.rc_file(tmp_path / "matplotlibrc")  # as when matplotlib is imported
+    assert saved() == expected
+
+
 def test_cosine_gram_of_a_simplex():
     ideal = np.eye(4) * 4 / 3 - 1 / 3
     vectors = simplex_etf(4, 6).numpy() * np.array([[1], [2], [1], [3]])
@@ -239,6 +263,27 @@ def test_an_embedding_has_the_points_of_each_class_and_crosses_for_the_minority(
     bold = {text.get_text() for text in ax.texts if text.get_fontweight() == "bold"}
     assert bold == {"dog"}
     assert plots.embed(np.random.default_rng(0).normal(size=(12, 5))).shape == (12, 2)
+
+
+@pytest.mark.parametrize("features", [np.full((30, 8), 0.3), np.ones((1, 8))])
+def test_features_of_a_dead_network_are_one_point_and_a_sentence(features):
+    """t-SNE of scikit-learn ends the process there by a segmentation fault."""
+    with pytest.warns(RuntimeWarning, match="1 of them different, have no t-SNE"):
+        points = plots.embed(features)
+    np.testing.assert_array_equal(points, np.zeros((len(features), 2)))
+    ax = plots.embedding(points, np.arange(len(features)) % 3, axes())
+    sentences = [text.get_text() for text in ax.texts if "points are equal" in text.get_text()]
+    assert sentences == (["all 30 points are equal"] if len(features) > 1 else [])
+
+
+def test_too_few_points_for_t_sne_are_drawn_at_their_distances():
+    features = np.repeat(np.eye(3, 5) * 4, 10, axis=0)
+    with pytest.warns(RuntimeWarning, match="30 points, 3 of them different"):
+        points = plots.embed(features)
+    distances = np.linalg.norm(points[::10] - points[[10, 20, 0]], axis=1)
+    np.testing.assert_allclose(distances, 4 * 2**0.5, rtol=1e-5)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        plots.embed(features * np.nan)
 
 
 def test_logarithmic_axes_have_plain_numbers():
