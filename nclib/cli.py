@@ -71,8 +71,10 @@ app.add_typer(data_app, name="data", no_args_is_help=True)
 def main() -> None:
     """Entry point of the command."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)  # a log shows each line when it is said
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A log shows each line when it is said, and "?" for a letter that its locale lacks.
+            stream.reconfigure(line_buffering=True, errors="replace")
     app(prog_name="nclib")
 
 

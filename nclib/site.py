@@ -259,12 +259,17 @@ def _run_sphinx(sources: Path, target: Path) -> None:
     command = [sys.executable, "-P", "-m", "sphinx", "-j", "auto", *OPTIONS]
     command += ["-c", str(paths.root() / "docs"), "-d", str(sources.with_name("doctrees"))]
     command += ["-b", "html", str(sources), str(target)]
-    environment = os.environ | {"TMPDIR": str(sources.parent)}  # its reports of errors go, too
+    # Its reports of errors go with the folder. It fails where LC_ALL names a locale that is not
+    # installed, as a terminal on another machine may have set it.
+    environment = os.environ | {"TMPDIR": str(sources.parent), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment)
     message = done.stderr.replace(f"{sources}{os.sep}", "").strip()
     if "No module named" in message:
         message += '\nin the clone, type: pip install ".[docs]"'
     if done.returncode:
-        raise ReportError(f"Sphinx could not make the site:\n{message[-2000:]}")
+        raise ReportError(
+            "only the web site could not be made; notebooks, figures and tables are in "
+            f"{paths.results()}. Sphinx says:\n{message[-2000:]}"
+        )
     if message:
         print(message)

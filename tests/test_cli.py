@@ -1,6 +1,7 @@
 """The command line: what it refuses, what it hands on, how it ends."""
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,16 @@ def test_help_names_every_command_and_loads_nothing_heavy():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_python_m_nclib_is_the_command_in_any_locale():
+    """Also where its locale lacks the letters of what it prints, or is not installed."""
+    for variables in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "de_DE.UTF-8", "LANG": "xx"}):
+        command = [sys.executable, "-m", "nclib", "certify", "lemma_b1"]
+        environment = os.environ | variables
+        done = subprocess.run(command, capture_output=True, timeout=120, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert b"1 of 1 certificates checked" in done.stdout
 
 
 @pytest.mark.parametrize(

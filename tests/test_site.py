@@ -162,6 +162,22 @@ def test_sphinx_makes_it_without_a_warning_and_a_browser_shows_it(monkeypatch):
     assert "fig4.html" not in front.read_text()
 
 
+@needs_sphinx
+@pytest.mark.slow
+def test_a_locale_that_is_not_installed_costs_nothing(monkeypatch):
+    """Sphinx ends there by an error."""
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    fill()
+    assert site.build("smoke").exists()
+
+
+def test_a_site_that_fails_is_named_as_the_only_thing_that_is_missing(monkeypatch):
+    monkeypatch.setattr(site, "OPTIONS", ("--no-such-option",))
+    fill()
+    with pytest.raises(site.ReportError, match=r"only the web site .* figures and tables are in"):
+        site.build("smoke")
+
+
 MEASURE = """<script>
 addEventListener("load", () => parent.postMessage(document.documentElement.scrollWidth, "*"))
 </script>"""
