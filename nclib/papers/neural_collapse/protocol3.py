@@ -8,13 +8,16 @@ trains what an experiment lacks, in the order of the page, and exports each fini
 results/sealed/. Two such processes take turns. recipes/protocol-3.sh sets everything up.
 """
 
+import contextlib
+import functools
 import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import filelock
 import numpy as np
@@ -24,13 +27,15 @@ from nclib import paths
 from nclib.compare import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
 from nclib.config import RunConfig, run_id
 from nclib.data import resolve_dataset
+from nclib.metrics import seli_distance
+from nclib.papers.neural_collapse import protocol2
 from nclib.papers.neural_collapse.experiments import step_imbalanced
 from nclib.papers.neural_collapse.protocol2 import PRIMARY, RATIO, TENTHS, joint
 from nclib.paths import json_bytes, write_atomic
 from nclib.profiles import classifiers, data_config, get_profile, model_config, outline, override
 from nclib.provenance import processor_kinds
 from nclib.runs import train_missing
-from nclib.store import ReferenceStore, default_store
+from nclib.store import ReferenceStore, default_store, identity_columns, reference_store
 
 NC2, NC3 = PRIMARY
 TRACE_RATIO = "nc1_trace_ratio"
@@ -53,12 +58,17 @@ def block_runs(
     return _with_seed(runs, seed)
 
 
-def hundred_runs(seed: int, images: str, ratio: float | None, lr: float = 0.1) -> list[RunConfig]:
-    """E2: both networks on CIFAR-100, K_A = 50 at this R, or balanced where it is None; float32."""
+def hundred_runs(
+    seed: int, images: str, ratio: float | None, lr: float = 0.1, tenths: int = 5
+) -> list[RunConfig]:
+    """E2: both networks on CIFAR-100, K_A = 50 (or other tenths of the classes) at this R, or
+    balanced where it is None; float32."""
     profile = override(get_profile("full"), hundred_dataset=images, precision="float32", lr=lr)
     if ratio is None:
-        return _with_seed(classifiers(profile, data_config(profile, hundred=True)), seed)
-    return _with_seed(classifiers(profile, step_imbalanced(profile, 5, ratio, hundred=True)), seed)
+        data = data_config(profile, hundred=True)
+    else:
+        data = step_imbalanced(profile, tenths, ratio, hundred=True)
+    return _with_seed(classifiers(profile, data), seed)
 
 
 def longer_runs(seed: int, images: str) -> list[RunConfig]:
@@ -80,6 +90,10 @@ def _with_seed(runs: Iterable[RunConfig], seed: int) -> list[RunConfig]:
     return [run.replace(seed=seed) for run in runs if run.seed == 0]
 
 
+Cell = tuple[float, float, str]
+"""K_A (0 where classes are balanced), R and model of a run."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What is trained for one experiment.
@@ -88,12 +102,14 @@ class Experiment:
     ----------
     collection : folder of its runs in results/sealed/, and in results/reference/ after its analysis
     seeds : in their order
+    cells : what a complete seed has, with the runs of protocol 2 that E1's are compared with
     runs : seed, images and learning rate → the runs of that seed
     replaced : the same for a seed that replaces one with a diverged run; None: no seed is replaced
     """
 
     collection: str
     seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
     runs: Callable[[int, str, float], list[RunConfig]]
     replaced: Callable[[int, str, float], list[RunConfig]] | None = None
 
@@ -103,6 +119,7 @@ class Experiment:
         return range(first, first + 10) if self.replaced else range(0)
 
 
+BOTH = ("explicit", "deq")
 ALL_THREE = ("explicit", "explicit_matched", "deq")
 
 
@@ -110,30 +127,61 @@ def _imbalanced_hundred(seed: int, images: str, lr: float) -> list[RunConfig]:
     return hundred_runs(seed, images, 100.0, lr) + hundred_runs(seed, images, 10.0, lr)
 
 
+def _rest_of_the_tables(seed: int, images: str, lr: float) -> list[RunConfig]:
+    runs = hundred_runs(seed, images, 100.0, lr, tenths=3)
+    runs += hundred_runs(seed, images, 100.0, lr, tenths=7)
+    return runs + hundred_runs(seed, images, 50.0, lr)
+
+
+def _cells(
+    majority: Sequence[float], ratios: Sequence[float], models: Sequence[str]
+) -> tuple[Cell, ...]:
+    return tuple(itertools.product(map(float, majority), ratios, models))
+
+
 EXPERIMENTS = {
     "E1": Experiment(
         "protocol-3-block",
         (10, 11, 12, 13, 14),
+        _cells(TENTHS, [RATIO], ALL_THREE),
         lambda seed, images, lr: block_runs(seed, images),
         lambda seed, images, lr: block_runs(seed, images, ALL_THREE),
     ),
     "E1-bridge": Experiment(
         "protocol-3-bridge",
         (10, 11, 12),
+        _cells([3], [RATIO], ["deq"]),
         lambda seed, images, lr: [block_runs(seed, images, ["deq"])[0]],
     ),
     "E2-pilot": Experiment(
-        "protocol-3-pilot", (90,), lambda seed, images, lr: hundred_runs(seed, images, 100.0, lr)
+        "protocol-3-pilot",
+        (90,),
+        _cells([50], [100.0], BOTH),
+        lambda seed, images, lr: hundred_runs(seed, images, 100.0, lr),
     ),
-    "E2": Experiment("protocol-3-cifar100", (30, 31, 32), _imbalanced_hundred, _imbalanced_hundred),
+    "E2": Experiment(
+        "protocol-3-cifar100",
+        (30, 31, 32),
+        _cells([50], [100.0, 10.0], BOTH),
+        _imbalanced_hundred,
+        _imbalanced_hundred,
+    ),
     "E2-balanced": Experiment(
         "protocol-3-cifar100",
         (30, 31, 32),
+        _cells([0], [1.0], BOTH),
         lambda seed, images, lr: hundred_runs(seed, images, None, lr),
+    ),
+    "E2-tables": Experiment(
+        "protocol-3-cifar100",
+        (30,),
+        (*_cells([30, 70], [100.0], BOTH), *_cells([50], [50.0], BOTH)),
+        _rest_of_the_tables,
     ),
     "E3": Experiment(
         "protocol-3-longer",
         (20, 21, 22),
+        _cells([5], [RATIO], ALL_THREE),
         lambda seed, images, lr: longer_runs(seed, images),
         lambda seed, images, lr: longer_runs(seed, images),
     ),
@@ -260,14 +308,16 @@ class Found:
     pairs: pd.DataFrame | None = None
 
 
-def complete_seeds(
-    frame: pd.DataFrame, cells: Sequence[tuple[float, float, str]]
-) -> tuple[int, ...]:
+def complete_seeds(frame: pd.DataFrame, cells: Sequence[Cell]) -> tuple[int, ...]:
     """The seeds that have a run of every cell (K_A, R, model), none of it diverged."""
-    runs = frame.drop_duplicates("run_id")
+    diverged = {run for run, rows in frame.groupby("run_id") if has_diverged(rows)}
+    return _seeds_with(frame.drop_duplicates("run_id"), cells, diverged)
+
+
+def _seeds_with(runs: pd.DataFrame, cells: Sequence[Cell], bad: set[str]) -> tuple[int, ...]:
+    """The seeds of these runs, a row for each, that have every cell and no bad run in one."""
     keys = zip(runs["K_A"].fillna(0), runs["R"].fillna(0), runs["model"], strict=True)
     runs = runs.assign(cell=[(float(k_a), float(r), model) for k_a, r, model in keys])
-    bad = {run for run, rows in frame.groupby("run_id") if has_diverged(rows)}
     seeds = []
     for seed, rows in runs.groupby("seed"):
         wanted = rows[rows["cell"].isin(cells)]
@@ -290,9 +340,24 @@ def check_precision(records: Mapping[str, Any]) -> None:
         )
 
 
-def _entering(
-    frame: pd.DataFrame, cells: Sequence[tuple[float, float, str]], planned: int, reason: str
+def entering(
+    name: str, frame: pd.DataFrame, reason: str = ""
 ) -> tuple[pd.DataFrame, tuple[int, ...]]:
+    """The rows of the seeds of an experiment that enter its analysis, and these seeds.
+
+    Parameters
+    ----------
+    name : of the experiment
+    frame : tidy frame of its runs
+    reason : why no more seeds can be run, as committed on the page
+
+    Raises
+    ------
+    TooEarly
+        With fewer complete seeds than planned and no reason, or none at all.
+    """
+    cells = EXPERIMENTS[name].cells
+    planned = len(EXPERIMENTS[name].seeds)
     seeds = complete_seeds(frame, cells)[:planned]
     if len(seeds) < planned and not reason.strip():
         raise TooEarly(
@@ -313,6 +378,8 @@ def _word(intervals: Sequence[Interval]) -> str:
 
 def _row(what: str, difference: Interval, word: str = "") -> dict[str, Any]:
     low, high = difference.ends()
+    if word and difference.n < MIN_SEEDS:
+        word = "described"
     return {
         "what": what,
         "mean": difference.mean,
@@ -359,8 +426,7 @@ def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str =
     reason : why no more seeds can be run, as committed on the page
     """
     check_precision(records)
-    cells = list(itertools.product(map(float, TENTHS), [RATIO], ALL_THREE))
-    frame, seeds = _entering(frame, cells, len(EXPERIMENTS["E1"].seeds), reason)
+    frame, seeds = entering("E1", frame, reason)
     primary, tests = _primary(frame, "explicit_matched")
     estimates = []
     for metric in PRIMARY:
@@ -437,12 +503,14 @@ def _last(history: pd.DataFrame, metric: str) -> float:
     return float(rows.loc[rows["epoch"].idxmax(), "value"])
 
 
-def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
-    """E2: CIFAR-100, K_A = 50. Parameters as of `analyse_block`; the frame may hold balanced
-    runs."""
+def analyse_hundred(
+    frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "", balanced_reason: str = ""
+) -> Found:
+    """E2: CIFAR-100, K_A = 50. Parameters as of `analyse_block`; the frame may hold other runs.
+    Balanced ones are estimated where all planned seeds of them are complete, or no more can be run
+    for the reason given."""
     check_precision(records)
-    cells = list(itertools.product([50.0], [100.0, 10.0], ["explicit", "deq"]))
-    imbalanced, seeds = _entering(frame, cells, len(EXPERIMENTS["E2"].seeds), reason)
+    imbalanced, seeds = entering("E2", frame, reason)
     highest = imbalanced[imbalanced["R"] == 100.0]
     primary, tests = _primary(highest, "explicit")
     compared = pairs(imbalanced, "accuracy_balanced", "test", "last_epochs")
@@ -456,8 +524,8 @@ def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str
     lower = imbalanced[imbalanced["R"] == 10.0]
     for metric in (*PRIMARY, TRACE_RATIO, "nc1_pinv"):
         estimates.append(_estimate(lower, metric, "explicit", "R = 10"))
-    balanced = frame[frame["K_A"].isna()]
-    if balanced["model"].nunique() == 2:
+    with contextlib.suppress(TooEarly):
+        balanced, _ = entering("E2-balanced", frame, balanced_reason)
         for metric in (*PRIMARY, TRACE_RATIO, "nc1_pinv"):
             estimates.append(_estimate(balanced, metric, "explicit", "balanced"))
         estimates.append(
@@ -466,11 +534,16 @@ def analyse_hundred(frame: pd.DataFrame, records: Mapping[str, Any], reason: str
     return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates))
 
 
-def analyse_longer(frame: pd.DataFrame, records: Mapping[str, Any], reason: str = "") -> Found:
-    """E3: 120 epochs, three networks. Parameters as of `analyse_block`."""
+def analyse_longer(
+    frame: pd.DataFrame,
+    records: Mapping[str, Any],
+    reason: str = "",
+    arrays: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> Found:
+    """E3: 120 epochs, three networks. Parameters as of `analyse_block`; arrays, run id →
+    class_means, classifier and counts, give the distances to the SELI geometry."""
     check_precision(records)
-    cells = [(5.0, RATIO, model) for model in ALL_THREE]
-    frame, seeds = _entering(frame, cells, len(EXPERIMENTS["E3"].seeds), reason)
+    frame, seeds = entering("E3", frame, reason)
     primary, tests = _primary(frame, "explicit")
     rises = rise_by_run(frame).pivot(index="seed", columns="model", values="rise")
     turned = interval(rises["deq"] - rises["explicit"])
@@ -480,7 +553,28 @@ def analyse_longer(frame: pd.DataFrame, records: Mapping[str, Any], reason: str 
     for metric in PRIMARY:
         what = "DEQ against the block applied once"
         estimates.append(_estimate(frame, metric, "explicit_matched", what))
+    if arrays is not None:
+        distances = seli_by_run(frame, arrays)
+        for part in ("means", "classifier"):
+            logs = np.log(distances.pivot(index="seed", columns="model", values=part))
+            ratio = interval(logs["deq"] - logs["explicit"])
+            estimates.append(_row(f"distance to SELI, {part}: DEQ against ResNet-18", ratio))
     return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates))
+
+
+def seli_by_run(
+    frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarray]]
+) -> pd.DataFrame:
+    """A row for each run: model, seed, and the distances of class means and classifier to the SELI
+    geometry of its class sizes."""
+    rows = []
+    for run in frame.drop_duplicates("run_id").itertuples():
+        kept = arrays[run.run_id]
+        means = kept["class_means"].astype(float)
+        distance = seli_distance(means, kept["classifier"].astype(float), kept["counts"])
+        row = {"model": run.model, "seed": run.seed}
+        rows.append(row | {"means": distance.means, "classifier": distance.classifier})
+    return pd.DataFrame(rows)
 
 
 def rise_by_run(frame: pd.DataFrame) -> pd.DataFrame:
@@ -494,6 +588,198 @@ def rise_by_run(frame: pd.DataFrame) -> pd.DataFrame:
             {"model": model, "seed": seed, "rise": float(np.log(values.iloc[-1] / values.min()))}
         )
     return pd.DataFrame(rows)
+
+
+# --- the tracked runs -----------------------------------------------------------------------------
+
+REASONS: dict[str, str] = {}
+"""Why no more seeds of an experiment can be run, as docs/protocol-3.md says it, by experiment."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far an experiment is.
+
+    Parameters
+    ----------
+    name : of the experiment
+    planned : how many seeds
+    trained : how many of them are complete, sealed or tracked
+    frame : tidy frame of the seeds that enter, once they are tracked and may be analysed, else None
+    found : its analysis, else None; that of balanced CIFAR-100 is part of E2's
+    """
+
+    name: str
+    planned: int
+    trained: int
+    frame: pd.DataFrame | None = None
+    found: Found | None = None
+
+    def __str__(self) -> str:
+        """For instance "E1: 1 of 5 seeds is trained"."""
+        verb = "is" if self.trained == 1 else "are"
+        text = f"{self.name}: {self.trained} of {self.planned} seeds {verb} trained"
+        if self.frame is None:
+            return f"{text}; nothing of them is plotted or tested yet"
+        if self.found is None:
+            return text
+        return f"{text}; {self.found.word}"
+
+
+@functools.cache
+def standing(name: str) -> Standing:
+    """How far one of the experiments E1, E2, E2-balanced and E3 is, with its analysis once its runs
+    are tracked. Sealed runs are counted and not read."""
+    experiment = EXPERIMENTS[name]
+    here = Standing(name, len(experiment.seeds), len(trained_seeds(name)))
+    records = _listed(paths.reference() / experiment.collection)
+    if not records:
+        return here
+    if name == "E1":  # its runs pair with those of protocol 2
+        records = _listed(paths.reference() / protocol2.COLLECTION) | records
+    store = reference_store()
+    frame = store.frame(records)
+    reason = REASONS.get(name, "")
+    try:
+        kept, _ = entering(name, frame, reason)
+        found = None
+        if name == "E1":
+            found = analyse_block(frame, records, reason)
+        elif name == "E2":
+            found = analyse_hundred(frame, records, reason, REASONS.get("E2-balanced", ""))
+        elif name == "E3":
+            arrays = {run: store.open(run).arrays for run in records}
+            found = analyse_longer(frame, records, reason, arrays)
+    except TooEarly:
+        return here
+    return replace(here, frame=kept, found=found)
+
+
+def trained_seeds(name: str) -> tuple[int, ...]:
+    """The seeds of an experiment all of whose runs are there, sealed or tracked, and not
+    diverged."""
+    experiment = EXPERIMENTS[name]
+    collections = [experiment.collection]
+    if name == "E1":
+        collections.append(protocol2.COLLECTION)
+    rows = []
+    for root, collection in itertools.product((sealed().root, paths.reference()), collections):
+        for run, record in _listed(root / collection).items():
+            rows.append({"run_id": run, **identity_columns(record["config"])})
+    if not rows:
+        return ()
+    runs = pd.DataFrame(rows).drop_duplicates("run_id").astype({"K_A": "Float64", "R": "Float64"})
+    return _seeds_with(runs, experiment.cells, diverged_runs(experiment.collection))
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """Configurations and provenance of the runs of a collection, by run id; none where it is not
+    there."""
+    listing = folder / "runs.json"
+    return json.loads(listing.read_text("utf-8")) if listing.exists() else {}
+
+
+def hundred_beside(planned: Sequence[RunConfig]) -> list[RunConfig]:
+    """The tracked runs of E2 in the settings of a table, for its CIFAR-100 column: those that were
+    trained as the table's own, but for precision, learning rate and seeds.
+
+    Parameters
+    ----------
+    planned : the runs of a table on a data set of ten classes; with one of a hundred among them the
+        column is theirs, and nothing is returned
+    """
+    settings = set()
+    for config in planned:
+        if outline(config.data.dataset).classes != 10:
+            return []
+        settings.add((10 * (config.data.num_majority or 0), config.data.ratio or 1.0))
+    beside = []
+    for config in tracked_hundred():
+        setting = (config.data.num_majority or 0, config.data.ratio or 1.0)
+        if setting in settings and _trained_alike(config, planned[0]):
+            beside.append(config)
+    return beside
+
+
+def tracked_hundred() -> list[RunConfig]:
+    """The runs on CIFAR-100 that may be shown: those of E2 once they enter its analysis, of balanced
+    classes likewise, and those of single seeds that are only described."""
+    records = _listed(paths.reference() / EXPERIMENTS["E2"].collection)
+    shown: set[str] = set()
+    for name in ("E2", "E2-balanced"):
+        frame = standing(name).frame
+        if frame is not None:
+            shown.update(frame["run_id"])
+    if shown:
+        described = EXPERIMENTS["E2-tables"].cells
+        for run, record in records.items():
+            columns = identity_columns(record["config"])
+            if (float(columns["K_A"] or 0), columns["R"], columns["model"]) in described:
+                shown.add(run)
+    return [RunConfig(**records[run]["config"], profile="full") for run in sorted(shown)]
+
+
+def _trained_alike(one: RunConfig, other: RunConfig) -> bool:
+    train = one.train.replace(precision=other.train.precision, lr=other.train.lr)
+    same_network = one.model.width == other.model.width
+    return train == other.train and same_network and one.data.augment == other.data.augment
+
+
+def estimated(table: pd.DataFrame, beside: Sequence[RunConfig]) -> pd.DataFrame:
+    """An accuracy table whose rows of these runs have no verdict of their own: E2 tests accuracy
+    once, over R = 100 and R = 10 together."""
+    ids = set(map(run_id, beside))
+    theirs = [bool(ids & set(str(runs).split())) for runs in table["runs"]]
+    remark = "protocol 3: estimated"
+    return table.assign(
+        verdict=table["verdict"].mask(theirs, "reported"),
+        remark=table["remark"].mask(theirs, remark),
+    )
+
+
+# --- how they are drawn ---------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A comparison of two networks, as a line of the figure.
+
+    Parameters
+    ----------
+    label : of the line
+    frame : tidy frame of its runs
+    arm, against : the network, and the one it is compared with
+    tested : whether the verdict rests on it; the others are estimated
+    """
+
+    label: str
+    frame: pd.DataFrame
+    arm: str = "deq"
+    against: str = "explicit"
+    tested: bool = False
+
+
+def lines(name: str) -> list[Line]:
+    """The comparisons of an experiment, once it may be analysed; none before."""
+    frame = standing(name).frame
+    if frame is None:
+        return []
+    block = "explicit_matched"
+    if name == "E1":
+        drawn = []
+        for k_a in map(float, TENTHS):
+            of_setting = frame[frame["K_A"] == k_a]
+            drawn.append(Line(f"DEQ / same block once, K_A = {k_a:g}", of_setting, against=block))
+        drawn.append(Line("DEQ / same block once, mean", frame, against=block, tested=True))
+        drawn.append(Line("same block once / ResNet-18, mean", frame, arm=block))
+        drawn.append(Line("DEQ / ResNet-18, mean", frame))
+        return drawn
+    if name == "E2":
+        highest = Line("CIFAR-100, R = 100", frame[frame["R"] == 100.0], tested=True)
+        return [highest, Line("CIFAR-100, R = 10", frame[frame["R"] == 10.0])]
+    if name == "E2-balanced":
+        return [Line("CIFAR-100, balanced", frame)]
+    longer = Line("120 epochs, DEQ / ResNet-18", frame, tested=True)
+    return [longer, Line("120 epochs, DEQ / same block once", frame, against=block)]
 
 
 if __name__ == "__main__":

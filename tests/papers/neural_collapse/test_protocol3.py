@@ -1,15 +1,28 @@
 """Protocol 3 on simulated runs: power, false positives, and what may not be analysed."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from nclib import experiment, pairs
 from nclib.compare import interval
 from nclib.config import run_id
-from nclib.papers.neural_collapse import protocol2, protocol3
+from nclib.papers.neural_collapse import accuracy_tables, protocol2, protocol3
+from nclib.store import ReferenceStore, StoredRun, reference_store
 
 JPEG = "folder:cifar10-jpeg@ef1101d4a992"
 CIFAR100 = "cifar100"
+IMAGES = {
+    JPEG: {"classes": 10, "per_class": 5000, "size": [32, 32], "test": [1000, 1000]},
+    "folder:cifar100@fcbadf139f9d": {
+        "classes": 100,
+        "per_class": 500,
+        "size": [32, 32],
+        "test": [100, 100],
+    },
+}
 SPREAD = {"nc2_etf_distance": 0.026, "nc3_self_duality": 0.035}
 """Standard deviation over seeds of DEQ / ResNet-18, pooled over protocol 2's settings."""
 DETECTABLE = {"nc2_etf_distance": -0.053, "nc3_self_duality": -0.071}
@@ -228,6 +241,145 @@ def test_a_diverged_seed_is_replaced_by_the_next_with_all_its_networks(tmp_path,
 
 
 def test_no_page_reads_sealed_runs():
-    from nclib.store import reference_store
-
     assert not any("sealed" in str(path) for path in reference_store().root.glob("*"))
+
+
+# --- runs on disk ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tracked(reference):
+    """Reference results without any run, in which the data sets are known."""
+    (reference / "known").mkdir(parents=True)
+    (reference / "known" / "datasets.json").write_text(json.dumps(IMAGES))
+    protocol3.standing.cache_clear()
+    yield ReferenceStore(reference)
+    protocol3.standing.cache_clear()
+
+
+LOWER = {"explicit": 1.0, "explicit_matched": 0.9, "deq": 0.7}
+"""NC2 and NC3 of simulated runs, against those of ResNet-18."""
+
+
+def made(config, generator):
+    """A finished run as a store hands it out, with a history in which all fall and ResNet-18 turns
+    back."""
+    factor = LOWER[config.model.kind]
+    rows = []
+    for epoch in (1, *range(5, config.train.epochs + 1, 5)):
+        done = epoch / config.train.epochs
+        noise = np.exp(generator.normal(0, 0.01, size=3))
+        back = 0.5 * max(done - 0.5, 0) * (config.model.kind == "explicit")
+        values = {
+            "nc2_etf_distance": (1 - 0.6 * done + back) * factor * noise[0],
+            "nc3_self_duality": (0.9 - 0.5 * done + back) * factor * noise[1],
+            "accuracy_balanced": min(1.0, 0.5 + 0.6 * done * factor),
+            "accuracy_train_prior": min(1.0, 0.6 + 0.45 * done),
+        }
+        for name in ("paper_eq13_uncentred", "paper_eq14_uncentred", "nc1_pinv"):
+            values[name] = noise[2]
+        values["nc1_trace_ratio"] = noise[2]
+        rows += [(epoch, "train", metric, value) for metric, value in values.items()]
+        rows.append((epoch, "steps", "loss", 1 - 0.9 * done))
+        for group in ("balanced", "majority", "minority"):
+            rows.append((epoch, "test", f"accuracy_{group}", 0.4 * noise[0]))
+    history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+    provenance = {"cpu": "Xeon", "bfloat16": "AMX", "facts": {}, "profile": config.profile}
+    means = generator.normal(size=(10, 12)) * factor
+    arrays = {"class_means": means, "classifier": means + 0.1, "counts": np.full(10, 50)}
+    files = {"history.csv": history, "provenance.json": provenance, "arrays.npz": arrays}
+    return StoredRun(run_id(config), config.canonical(), tuple(files), files.__getitem__)
+
+
+def add(store, collection, configs, generator=None):
+    generator = generator or np.random.default_rng(0)
+    store.add(collection, [made(config, generator) for config in configs])
+
+
+def runs_of(name, seeds, images):
+    experiment = protocol3.EXPERIMENTS[name]
+    return [run for seed in seeds for run in experiment.runs(seed, images, 0.1)]
+
+
+def test_an_experiment_without_runs_says_so(tracked):
+    standing = protocol3.standing("E3")
+    assert (standing.trained, standing.planned, standing.frame) == (0, 3, None)
+    assert str(standing) == "E3: 0 of 3 seeds are trained; nothing of them is plotted or tested yet"
+    assert protocol3.lines("E3") == [] and protocol3.hundred_beside(()) == []
+
+
+def test_sealed_runs_are_counted_and_nothing_else(tracked, isolated):
+    of_protocol2 = [run for seed in range(10, 15) for run in protocol2.of_seed(seed, JPEG)]
+    add(tracked, "protocol-2", of_protocol2)
+    sealed = ReferenceStore(isolated / "results" / "sealed")
+    add(sealed, "protocol-3-block", runs_of("E1", [10, 11], JPEG)[:5])  # seed 11 lacks a run
+    standing = protocol3.standing("E1")
+    assert str(standing).startswith("E1: 1 of 5 seeds is trained; nothing")
+    assert standing.frame is None and standing.found is None and protocol3.lines("E1") == []
+    assert not set(sealed.ids()) & set(reference_store().ids())
+
+
+def test_the_block_is_analysed_and_drawn_once_all_seeds_are_tracked(tracked):
+    seeds = range(10, 15)
+    add(tracked, "protocol-2", [run for seed in seeds for run in protocol2.of_seed(seed, JPEG)])
+    add(tracked, "protocol-3-block", runs_of("E1", seeds, JPEG)[:-1])
+    assert protocol3.standing("E1").found is None, "the last run is missing, and no reason is given"
+    add(tracked, "protocol-3-block", runs_of("E1", seeds, JPEG))
+    protocol3.standing.cache_clear()
+    standing = protocol3.standing("E1")
+    assert str(standing) == "E1: 5 of 5 seeds are trained; supported"
+    drawn = protocol3.lines("E1")
+    assert [line.tested for line in drawn] == [False, False, False, True, False, False]
+    mean = drawn[3]
+    compared = pairs(mean.frame, "nc2_etf_distance", relative=True, against=mean.against)
+    assert compared.interval.mean == pytest.approx(standing.found.tests["mean"].iloc[0])
+    assert compared.settings == 3 and compared.interval.n == 5
+
+
+def test_two_tracked_seeds_are_described(tracked, monkeypatch):
+    monkeypatch.setitem(protocol3.REASONS, "E3", "no time")
+    add(tracked, "protocol-3-longer", runs_of("E3", [20, 21], JPEG))
+    standing = protocol3.standing("E3")
+    assert str(standing) == "E3: 2 of 3 seeds are trained; described"
+    assert set(standing.found.tests["verdict"]) == {"described"}
+    assert standing.found.estimates["what"].str.startswith("distance to SELI").sum() == 2
+
+
+def test_cifar100_stands_in_its_column_once_it_is_analysed(tracked):
+    cifar100 = "folder:cifar100@fcbadf139f9d"
+    table3 = experiment("table3", "full", dataset=JPEG)
+    add(tracked, "protocol-3-cifar100", runs_of("E2", [30, 31], cifar100))
+    assert protocol3.hundred_beside(table3) == [], "two of three seeds, and no reason"
+    add(tracked, "protocol-3-cifar100", runs_of("E2", [32], cifar100))
+    add(tracked, "protocol-3-cifar100", runs_of("E2-balanced", [30], cifar100))
+    add(tracked, "protocol-3-cifar100", runs_of("E2-tables", [30], cifar100))
+    protocol3.standing.cache_clear()
+    beside = protocol3.hundred_beside(table3)
+    cells = {(config.data.num_majority, config.data.ratio) for config in beside}
+    assert cells == {(50, 100.0), (50, 10.0), (50, 50.0)} and len(beside) == 6 + 6 + 2
+    assert set(map(run_id, beside)) <= set(reference_store().ids())
+    table4 = protocol3.hundred_beside(experiment("table4", "full", dataset=JPEG))
+    assert {config.data.num_majority for config in table4} == {70}
+    assert protocol3.hundred_beside(experiment("table1", "full", dataset=JPEG)) == []
+    other = experiment("table3", "full", dataset=JPEG, recipe="accuracy")
+    assert protocol3.hundred_beside(other) == [], "trained otherwise"
+    both = experiment("table3", "full", dataset=JPEG, hundred_dataset=cifar100)
+    assert protocol3.hundred_beside(both) == [], "the user's own column"
+    estimates = protocol3.standing("E2").found.estimates
+    assert not estimates["what"].str.startswith("balanced").any(), "one seed of three"
+
+
+def test_rows_of_cifar100_are_estimated_in_the_tables(tracked):
+    cifar100 = "folder:cifar100@fcbadf139f9d"
+    add(tracked, "protocol-3-cifar100", runs_of("E2", [30, 31, 32], cifar100))
+    beside = protocol3.hundred_beside(experiment("table3", "full", dataset=JPEG))
+    frame = reference_store().frame(map(run_id, beside))
+    printed = accuracy_tables.published(3)
+    stands_for = {"folder:cifar100": "cifar100"}
+    table = accuracy_tables.accuracy_table(frame, printed, stands_for, "reduced")
+    table = protocol3.estimated(table, beside)
+    ours = table[table["seeds"] > 0]
+    assert len(ours) == 6 and set(ours["verdict"]) == {"reported"}
+    assert set(ours["remark"]) == {"protocol 3: estimated"}
+    assert ours["explicit_printed"].notna().all() and set(ours["K_A"]) == {50}
+    assert (table["verdict"] == "not run").sum() == 12
