@@ -14,11 +14,12 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import torch
@@ -35,8 +36,8 @@ from nclib.config import (
     source_file,
 )
 from nclib.data import make_split
-from nclib.deq import ForwardNotConverged
-from nclib.paths import environment_restored
+from nclib.deq import PACKAGES, ForwardNotConverged
+from nclib.paths import environment_restored, write_atomic
 from nclib.profiles import outline
 from nclib.store import (
     DamageWarning,
@@ -58,7 +59,8 @@ from nclib.training import Result as Result
 #   ensure_runs     the table: it checks the request, raises for failures and reads the results
 #   train_missing   the list: which runs are not stored, and where they are trained
 #   _Grid           the count: which runs are over, and why some failed
-#   attempt         an error, which it turns into a sentence that a worker can send back
+#   attempt         an error, which it turns into a sentence that a worker can send back, and the
+#                   warnings that a reader should see
 #   train_run       the lock: one process at a time for each run, first for the one it builds on
 #   _make           the record: threads, warnings, versions, cost; it stores run and record
 #   training.train  the arithmetic and the epochs; it knows no store, only a checkpoint
@@ -312,12 +314,27 @@ class Job:
     checkpoint: Any
 
 
+class Shown(NamedTuple):
+    """A warning that a reader should see, as a worker can send it."""
+
+    message: str
+    category: type[Warning]
+    filename: str
+    line: int
+
+
+def show_warning(warning: Shown) -> None:
+    """Warn, here and now."""
+    warnings.warn_explicit(*warning)
+
+
 def train_run(
     config: StoredConfig,
     store: RunStore,
     device: str | None = None,
     progress: RunProgress | None = None,
     log: EpochLog | None = None,
+    show: Callable[[Shown], None] = show_warning,
 ) -> str:
     """Make sure that one run is stored, training or continuing it if it is not; returns its id.
 
@@ -331,13 +348,16 @@ def train_run(
     device : left out: the first CUDA device where there is one, else the CPU
     progress : called with the units of work done and all of them
     log : of a classifier, called with each epoch and its metrics
+    show : called with each warning that a reader should see; left out, it is given as a warning.
+        All others are in the record of the run alone
     """
     run = run_id(config)
     if store.is_sound(run):
         return run
     with store.lock(run):
         if not store.is_sound(run):
-            _make(config, store, training.usable_device(device), progress or _no_progress, log)
+            device = training.usable_device(device)
+            _make(config, store, device, progress or _no_progress, log, show)
     return run
 
 
@@ -351,12 +371,13 @@ def _make(
     device: torch.device,
     progress: RunProgress,
     log: EpochLog | None,
+    show: Callable[[Shown], None],
 ) -> None:
     """Train one run, and first the one that it needs, and store it."""
     base = None
     needed = config.needs()
     if needed is not None:
-        base = train_run(needed, store, str(device), lambda *_: progress(0, 1))
+        base = train_run(needed, store, str(device), lambda *_: progress(0, 1), show=show)
     if config.on_cpu:
         device = torch.device("cpu")
     code = {}
@@ -364,38 +385,69 @@ def _make(
         module = config.model.own_cell.partition(":")[0]
         code[f"{module}.py"] = source_file(config.model.own_cell).read_bytes()
 
-    with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        checkpoint = store.checkpoint(run_id(config))
-        if isinstance(config, RunConfig):
-            here = provenance.capture(device)
-            result = training.train(
-                config,
-                device=device,
-                checkpoint=checkpoint,
-                progress=progress,
-                log=log,
-                session=lambda: here | {"cost": cost.as_dict()},
-            )
-        else:
-            result = config.execute(Job(store, base, device, progress, checkpoint))
-        train = getattr(config, "train", None)
-        arithmetic = contextlib.nullcontext()
-        if isinstance(train, TrainConfig):
-            arithmetic = training.arithmetic(train, device)
-        with arithmetic:
-            record = provenance.capture(device, [config.seed], cost)
+    caught: list[warnings.WarningMessage] = []
+    train = getattr(config, "train", None)
+    try:
+        with (
+            one_thread(),
+            provenance.Cost() as cost,
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("default")
+            checkpoint = store.checkpoint(run_id(config))
+            if isinstance(config, RunConfig):
+                here = provenance.capture(device)
+                result = training.train(
+                    config,
+                    device=device,
+                    checkpoint=checkpoint,
+                    progress=progress,
+                    log=log,
+                    session=lambda: here | {"cost": cost.as_dict()},
+                )
+            else:
+                result = config.execute(Job(store, base, device, progress, checkpoint))
+            arithmetic = contextlib.nullcontext()
+            if isinstance(train, TrainConfig):
+                arithmetic = training.arithmetic(train, device)
+            with arithmetic:
+                record = provenance.capture(device, [config.seed], cost)
+    finally:  # of a run that fails, too
+        for warning in _for_readers(caught, config):
+            show(warning)
     record["facts"] = dict(result.facts)
     if base is not None:
         record["facts"]["base"] = base
     record["warnings"] = sorted({str(warning.message) for warning in caught})
     store.save(config, result, record, code)
-    last_epoch = f"epoch {train.epochs}:" if isinstance(train, TrainConfig) else "no epoch"
+
+
+def _for_readers(
+    caught: Iterable[warnings.WarningMessage], config: StoredConfig
+) -> Iterable[Shown]:
+    """What of a run's warnings is shown, each once: lost work, a last epoch gone wrong, and what
+    the user's own cell says."""
+    last_epoch = "no epoch"
+    if isinstance(getattr(config, "train", None), TrainConfig):
+        last_epoch = f"epoch {config.train.epochs}:"
+    own_cell = isinstance(config, RunConfig) and config.model.own_cell is not None
+    shown = {}
     for warning in caught:
-        # All are kept with the run. Shown are lost work and a last epoch gone wrong.
-        shown = issubclass(warning.category, (DamageWarning, ForwardNotConverged))
-        if shown or str(warning.message).startswith(last_epoch):
-            warnings.warn(warning.message, stacklevel=2)
+        message = str(warning.message)
+        of_own_cell = own_cell and not warning.filename.startswith(PACKAGES)
+        ours = issubclass(warning.category, (DamageWarning, ForwardNotConverged))
+        if of_own_cell or ours or message.startswith(last_epoch):
+            category = _known_category(warning.category)
+            shown[Shown(message, category, warning.filename, warning.lineno)] = None
+    return shown
+
+
+def _known_category(category: type[Warning]) -> type[Warning]:
+    """The nearest class that every process knows; it may not find one of the user's own."""
+    for kind in category.__mro__:
+        if kind.__module__.startswith(("builtins", "nclib.")):
+            return kind
+    return UserWarning
 
 
 @contextlib.contextmanager
@@ -422,31 +474,50 @@ def threads() -> int:
     return int(text)
 
 
+class Attempt(NamedTuple):
+    """How one run went: why it is not stored, "" where it is, and the warnings to show."""
+
+    failure: str = ""
+    shown: tuple[Shown, ...] = ()
+
+
 def attempt(
     config: StoredConfig,
     root: str,
     device: str | None = None,
     progress: RunProgress | None = None,
     log: EpochLog | None = None,
-) -> str:
-    """Make sure that a run is stored; returns why it could not be, "" where it is there. This is
-    what workers run.
+) -> Attempt:
+    """Make sure that a run is stored. This is what workers run.
 
     Parameters
     ----------
     root : of the run store, which workers share with the client. The others are those of
         `train_run`
     """
+    if not Path(root).is_dir():
+        return Attempt(
+            "a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share"
+        )
+    store = RunStore(root)
+    shown: list[Shown] = []
+    failure = ""
     try:
-        if not Path(root).is_dir():
-            raise RuntimeError(
-                "a worker does not see the run store: "
-                "put NCLIB_RESULTS on a disk that workers share"
-            )
-        train_run(config, RunStore(root), device, progress, log)
+        train_run(config, store, device, progress, log, shown.append)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+        failure = _failure(error, run_id(config), store)
+    return Attempt(failure, tuple(shown))
+
+
+def _failure(error: BaseException, run: str, store: RunStore) -> str:
+    """The error in a sentence, and the file beside the checkpoint that has its traceback."""
+    sentence = f"{type(error).__name__}: {error}"
+    text = "".join(traceback.format_exception(error))
+    try:
+        path = write_atomic(store.partial(run) / "traceback.txt", text)
+    except OSError as no_disk:
+        return f"{sentence}\n    traceback: not written ({no_disk})"
+    return f"{sentence}\n    traceback: {path}"
 
 
 # --- where runs are trained -----------------------------------------------------------------------
@@ -478,11 +549,17 @@ class _Grid:
         self.stored = stored
         self.device = device
         self.failures: dict[str, str] = {}
+        self.shown: set[Shown] = set()
         self.ended = 0
 
-    def end(self, run: str, failure: str) -> None:
-        """A run is over: stored, or failed for this reason."""
+    def end(self, run: str, failure: str, shown: Iterable[Shown] = ()) -> None:
+        """A run is over: stored, or failed for this reason. A warning of several runs is shown
+        once."""
         self.ended += 1
+        for warning in shown:
+            if warning not in self.shown:
+                self.shown.add(warning)
+                show_warning(warning)
         if not failure and not self.store.has(run):
             failure = "a worker has finished it, and it is not to be seen in the run store here"
         if failure:
@@ -526,9 +603,9 @@ class _Grid:
                 if isinstance(error, concurrent.futures.BrokenExecutor):
                     lost.append(run)
                 elif error is not None:
-                    self.end(run, f"{type(error).__name__}: {error}")
+                    self.end(run, _failure(error, run, self.store))
                 else:
-                    self.end(run, future.result())
+                    self.end(run, *future.result())
             self.report()
         return _Lost(lost, waiting)
 
@@ -541,7 +618,7 @@ def _train_here(grid: _Grid, log: RunLog | None) -> None:
 
     for run, config in grid.configs.items():
         epoch_log = functools.partial(log, run) if log else None
-        grid.end(run, attempt(config, str(grid.store.root), grid.device, note, epoch_log))
+        grid.end(run, *attempt(config, str(grid.store.root), grid.device, note, epoch_log))
 
 
 def _train_in_processes(grid: _Grid, workers: int) -> None:

@@ -1,7 +1,7 @@
 """Finished runs on disk: a folder a run, complete or absent; and the tracked reference results.
 
     <root>/<run id>/          config.json history.csv … arrays.npz weights.pt provenance.json DONE
-    <root>/<run id>.partial/  checkpoint of a run under way
+    <root>/<run id>.partial/  checkpoint of a run under way, and the traceback of a failed one
     <root>/set-aside/         what failed its checksum, kept for a look and never read
 
 A run is written aside and renamed into place. DONE lists the SHA-256 of every file, which is

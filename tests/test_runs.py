@@ -292,12 +292,54 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others():
     assert set(caught.value.failures) == {run_id(wild)} and default_store().ids() == [run_id(good)]
 
 
+CELL = """
+import warnings
+from nclib.models import ResidualCell
+
+class Cell(ResidualCell):
+    def forward(self, z, x):
+        if self.training:
+            TRAINING
+        return super().forward(z, x)
+"""
+
+
+def _of_own_cell(tmp_path, monkeypatch, name, training, seeds):
+    """Runs with a cell of the user's own, which does this in training."""
+    (tmp_path / f"{name}.py").write_text(CELL.replace("TRAINING", training))
+    monkeypatch.syspath_prepend(tmp_path)
+    return [
+        _config("deq", seed).replace(model={"cell": f"{name}:Cell", "kind": "deq", "width": 2})
+        for seed in seeds
+    ]
+
+
+def test_the_traceback_of_a_run_that_fails_is_kept(tmp_path, monkeypatch, store):
+    configs = _of_own_cell(tmp_path, monkeypatch, "fails", 'raise OSError("no such mask")', [0])
+    with pytest.raises(RunsFailed) as caught:
+        ensure_runs(configs)
+    file = store.partial(run_id(configs[0])) / "traceback.txt"
+    assert f"OSError: no such mask\n    traceback: {file}" in str(caught.value)
+    assert 'fails.py", line 8, in forward' in file.read_text()
+
+
+def test_a_warning_of_a_cell_of_ones_own_is_given_once(tmp_path, monkeypatch, store):
+    warning = 'warnings.warn("too large", type("Mine", (RuntimeWarning,), {}))'
+    configs = _of_own_cell(tmp_path, monkeypatch, "warns", warning, [0, 1])
+    with pytest.warns(RuntimeWarning, match="too large") as caught:
+        ensure_runs(configs, workers=2)
+    ((filename, line),) = [(w.filename, w.lineno) for w in caught if str(w.message) == "too large"]
+    assert (filename, line) == (str(tmp_path / "warns.py"), 8)
+    for config in configs:
+        assert "too large" in store.open(run_id(config)).provenance["warnings"]
+
+
 class _Elsewhere(concurrent.futures.Executor):
     """Workers of another disk: they say that they have done it."""
 
     def submit(self, fn, /, *args, **options):
         future = concurrent.futures.Future()
-        future.set_result("")
+        future.set_result(runs.Attempt())
         return future
 
 

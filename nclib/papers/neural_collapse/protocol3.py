@@ -256,7 +256,7 @@ def _train(config: RunConfig, experiment: Experiment) -> None:
             if has_diverged(finished.history):
                 _note_diverged(folder, run, "training accuracy below 50 %")
         elif "diverged" in failures.lower():
-            _note_diverged(folder, run, failures)
+            _note_diverged(folder, run, failures.splitlines()[0])
         else:
             raise SystemExit(failures)
 
