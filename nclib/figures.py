@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from nclib import paths, provenance
 from nclib.config import DataConfig, RunConfig, TrainConfig, run_id
+from nclib.data import resolve_dataset
 from nclib.metrics import LABELS
 from nclib.metrics.report import SMALL_CLASS
 from nclib.paths import csv_bytes, sha256, write_atomic
@@ -76,8 +79,7 @@ def save_figure(
     if data is not None:
         data = data.drop(columns="protocol", errors="ignore")  # the runs record it
         contents["csv"] = csv_bytes(data)
-    base = paths.results(profile) / "figures" / name
-    return _save(base, contents, name, caption, runs, profile)
+    return _save("figures", contents, name, caption, runs, profile)
 
 
 def save_table(
@@ -115,20 +117,30 @@ def save_table(
     cells = shown.astype(object).map(_cell).to_numpy()
     markdown = markdown_table(map(str, shown.columns), cells)
     contents = {"csv": csv_bytes(frame), "md": f"{markdown}\n\n{caption}\n".encode()}
-    base = paths.results(profile) / "tables" / name
-    return _save(base, contents, name, caption, runs, profile)
+    return _save("tables", contents, name, caption, runs, profile)
 
 
 def _save(
-    base: Path,
+    kind: str,
     contents: Mapping[str, bytes],
     name: str,
     caption: str,
     runs: Iterable[str],
     profile: str,
 ) -> dict[str, Path]:
-    """Write the files by their endings, and beside them ``<base>.json``: caption, runs, checksums,
-    commit and versions."""
+    """Write the files by their endings, and beside them ``<name>.json``: caption, runs, checksums,
+    commit and versions.
+
+    A notebook whose parameters were edited leaves the results of its own parameters alone: its
+    files go where ``nclib reproduce -p`` puts them.
+    """
+    other_parameters = os.environ.get("NCLIB_WITH", "")
+    if not other_parameters:
+        other_parameters = paths.folder_name(_edited_parameters(name))
+        if other_parameters:
+            print(f"{name}: saved in {paths.results(profile).name}/with/{other_parameters}/{kind}")
+    with paths.results_with(other_parameters):
+        base = paths.results(profile) / kind / name
     runs = sorted({str(run) for run in runs})
     record = {
         "name": name,
@@ -148,6 +160,33 @@ def _save(
     # Last: its presence shows that the rest is complete.
     written["json"] = write_atomic(f"{base}.json", text)
     return written
+
+
+def _edited_parameters(name: str) -> dict[str, Any]:
+    """Of the notebook that this kernel runs and that saves this, the parameters that are not its
+    own values, by name.
+
+    Its own values stand in the metadata of its parameters cell, which stay when that is edited.
+    """
+    values = vars(sys.modules["__main__"])
+    if "get_ipython" not in values:
+        return {}
+    folder, _, file_name = name.rpartition("/")
+    try:
+        notebooks = (paths.notebooks() / folder).glob("*.ipynb")
+    except FileNotFoundError:  # nclib without its clone: the notebook is the user's own
+        return {}
+    edited = {}
+    for notebook in notebooks:
+        if file_name == notebook.stem or file_name.startswith(f"{notebook.stem}_"):
+            for cell in json.loads(notebook.read_bytes())["cells"]:
+                for parameter, default in cell["metadata"].get("defaults", {}).items():
+                    if values.get(parameter, default) != default:
+                        edited[parameter] = values[parameter]
+    for parameter in ("dataset", "hundred_dataset"):
+        if edited.get(parameter):
+            edited[parameter] = resolve_dataset(edited[parameter])
+    return edited
 
 
 def _where(runs: Sequence[str]) -> str:

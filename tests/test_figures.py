@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -52,6 +53,42 @@ def test_a_figure_lands_complete(tmp_path):
         assert entry["sha256"] == hashlib.sha256(files[kind].read_bytes()).hexdigest()
     pd.testing.assert_frame_equal(pd.read_csv(files["csv"]), plotted, check_exact=True)
     assert str(tmp_path) not in files["json"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "folder"),
+    [
+        ("neural_collapse/fig3", {"epochs": 0, "seeds": 0, "profile": "smoke"}, "quick"),
+        ("neural_collapse/fig3", {"epochs": 3, "seeds": 0}, "quick/with/epochs=3"),
+        ("neural_collapse/fig3_centred", {"dataset": "mnist"}, "quick/with/dataset=mnist"),
+        ("walkthrough/01_fixed_points_cobweb", {"size": 60}, "quick/with/size=60"),
+        ("mine/fig3", {"epochs": 3}, "quick"),
+    ],
+)
+def test_a_notebook_edited_in_jupyterlab_saves_where_p_would(
+    name, values, folder, monkeypatch, capsys
+):
+    main = SimpleNamespace(get_ipython=None, **values)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    files = figures.save_figure(figure(), name, CAPTION, [], "quick")
+    tables = figures.save_table(table(), name, CAPTION, [], "quick")
+    assert files["png"] == paths.results() / folder / f"figures/{name}.png"
+    assert tables["csv"] == paths.results() / folder / f"tables/{name}.csv"
+    assert (folder in capsys.readouterr().out) == ("with" in folder)
+
+
+def test_parameters_of_the_command_and_other_places_are_left_alone(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(get_ipython=None, epochs=3))
+    with paths.results_with("epochs=3,seeds=5"):  # as nclib reproduce sets it, of all notebooks
+        files = figures.save_figure(figure(), "neural_collapse/fig3", CAPTION, [], "quick")
+    assert "quick/with/epochs=3,seeds=5/figures" in str(files["png"])
+
+    def no_clone():
+        raise FileNotFoundError("no nclib project")
+
+    monkeypatch.setattr(paths, "root", no_clone)
+    files = figures.save_figure(figure(), "mine/plot", CAPTION, [], "quick")
+    assert files["png"] == paths.results("quick") / "figures/mine/plot.png"
 
 
 def test_figure_is_saved_at_its_size_with_embedded_fonts():

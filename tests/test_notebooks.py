@@ -110,6 +110,15 @@ def test_every_parameter_is_explained_and_seen_by_papermill(name):
     assert len(re.findall(r"^\w+: .*  # ", text, re.MULTILINE)) == len(reproduce.parameters(name))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_its_own_values_stay_when_the_parameters_cell_is_edited(name):
+    """In the metadata of the cell, from which `save_figure` sees an edited notebook."""
+    declared = reproduce.parameters(name)
+    for parameter in paths.SET_BY_THE_COMMAND:
+        declared.pop(parameter, None)
+    assert _read(name)["cells"][1]["metadata"]["defaults"] == declared
+
+
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
 def test_calls_and_never_defines(name):
     for _, text in _code(name):
