@@ -225,8 +225,32 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in OVERRIDES if name in values}
 
 
+def _of_dataset(dataset: str, profile: Profile) -> dict[str, Any]:
+    """Of another data set no 100-class partner is known."""
+    of_profile = dataset in (profile.dataset, profile.hundred_dataset)
+    return {
+        "grey_dataset": dataset,
+        "hundred_dataset": profile.hundred_dataset if of_profile else "",
+    }
+
+
+FOLLOWS: dict[str, Callable[[Any, Profile], dict[str, Any]]] = {
+    "dataset": _of_dataset,
+    "images_per_class": lambda number, profile: {"hundred_images_per_class": number},
+    "width": lambda width, profile: {"shallow_widths": (width,)},
+    "lr": lambda lr, profile: {"shallow_lr": lr},
+    "epochs": lambda epochs, profile: {
+        "shallow_epochs": epochs,
+        "literal_epochs": min(epochs, profile.literal_epochs),
+    },
+    "recipe": lambda name, profile: {"augment": AUGMENTATION.get(name, profile.augment)},
+}
+"""What else of a profile follows from an option, by the option's value and the profile."""
+
+
 def override(profile: Profile, **values: Any) -> Profile:
-    """The profile with some settings changed; 0 and "" leave the profile's own.
+    """The profile with some settings changed, and what follows from them (`FOLLOWS`); 0 and ""
+    leave the profile's own.
 
     A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class
     column out, because nothing is known about a second one; `hundred_dataset` names that one.
@@ -239,29 +263,19 @@ def override(profile: Profile, **values: Any) -> Profile:
     """
     for name in values:
         one_of(name, OVERRIDES, "parameter")
-    changes = {name: value for name, value in values.items() if value}
+    named = {name: value for name, value in values.items() if value}
     for name in ("dataset", "hundred_dataset"):
-        if name in changes:
-            changes[name] = data.resolve_dataset(changes[name])
-    if "dataset" in changes:
-        changes["grey_dataset"] = changes["dataset"]
-        if changes["dataset"] == profile.hundred_dataset:
-            changes["dataset"] = ""
-        elif changes["dataset"] != profile.dataset:
-            changes.setdefault("hundred_dataset", "")
-    if "epochs" in changes:
-        changes["shallow_epochs"] = changes["epochs"]
-        changes["literal_epochs"] = min(changes["epochs"], profile.literal_epochs)
-    if "lr" in changes:
-        changes["shallow_lr"] = changes["lr"]
-    if "images_per_class" in changes:
-        changes["hundred_images_per_class"] = changes["images_per_class"]
-    if "width" in changes:
-        changes["shallow_widths"] = (changes["width"],)
-    if changes.get("recipe") in AUGMENTATION:
-        changes["augment"] = AUGMENTATION[changes["recipe"]]
-    one_of(changes.get("inputs", "pixels"), ("pixels", "resnet18"), "kind of inputs")
+        if name in named:
+            named[name] = data.resolve_dataset(named[name])
+    changes: dict[str, Any] = {}
+    for name, value in named.items():
+        if name in FOLLOWS:
+            changes |= FOLLOWS[name](value, profile)
+    changes |= named
+    if changes.get("dataset") == profile.hundred_dataset:
+        changes["dataset"] = ""
     changed = dataclasses.replace(profile, **changes)
+    one_of(changed.inputs, ("pixels", "resnet18"), "kind of inputs")
     if "lr" in changes and changed.recipe == "paper":
         raise ConfigError(
             "recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'"
@@ -340,43 +354,35 @@ def build_config(profile: str | None, given: Mapping[str, Any]) -> RunConfig:
         For an unusable folder.
     """
     values = dict(given)
-    tree: dict[str, Any] = {}
-    if profile is not None:
-        tree = _profile_options(get_profile(profile), values)
-        values.pop("data.dataset", None)
+    if "data.dataset" in values:
+        values["data.dataset"] = data.resolve_dataset(values["data.dataset"])
     if "data.num_majority" in values or "data.ratio" in values:
         values.setdefault("data.imbalance", "step")
     if "model.cell" in values:
         search_working_directory()
+    tree: dict[str, Any] = {}
+    if profile is not None:
+        dataset = values.get("data.dataset", "")
+        tree = _profile_options(get_profile(profile), dataset, values.get("model.kind", "explicit"))
     for key, value in values.items():
         group, _, name = key.rpartition(".")
         if group:
             tree.setdefault(group, {})[name] = value
         else:
             tree[name] = value
-    dataset = tree.get("data", {}).get("dataset")
-    if isinstance(dataset, str):
-        tree["data"]["dataset"] = data.resolve_dataset(dataset)
     return RunConfig(**tree)
 
 
-def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the run of seed 0 that a profile makes of balanced data; of the profile's
-    100-class data set where `values` name that."""
-    overrides = {}
-    for key, value in values.items():
-        name = key.rpartition(".")[2]
-        if name in OVERRIDES:
-            overrides[name] = value
-    changed = override(profile, **overrides)
-    hundred = not changed.dataset
-    kind = values.get("model.kind", "explicit")
+def _profile_options(profile: Profile, dataset: str, kind: str) -> dict[str, Any]:
+    """The options of the run of seed 0 that a profile makes of balanced data; "" is its own data
+    set."""
+    profile = override(profile, dataset=dataset)
     options = {}
     if kind == "explicit_flops":
-        options["num_blocks"] = changed.equal_blocks
-    model = model_config(changed, kind, **options)
-    configs = classifiers(changed, data_config(changed, hundred), [model])
-    tree = configs[0].model_dump(mode="json")
+        options["num_blocks"] = profile.equal_blocks
+    model = model_config(profile, kind, **options)
+    images = data_config(profile, hundred=not profile.dataset)
+    tree = classifiers(profile, images, [model])[0].model_dump(mode="json")
     tree["data"].pop("imbalance")  # which follows from K_A and R, where these are given
     return tree
 
