@@ -80,7 +80,7 @@ class Bench:
         self.broken: dict[str, Exception] = {}  # run id -> what its training raises
         self.lines: list[str] = []
 
-    def train(self, config, store, device, progress, log=None):
+    def train(self, config, store, device, progress, log=None, show=None):
         run = run_id(config)
         self.trained[run] += 1
         if run in self.broken:
