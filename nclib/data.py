@@ -269,35 +269,31 @@ def _original(name: str, split: str) -> Dataset:
 MAX_SIDE = 64
 """Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the rule)."""
 
-_DECODING_RULE = (
-    1  # part of a folder's fingerprint: raise it when the same files decode to other pixels
-)
+# Part of a folder's fingerprint: raise it when the same files decode to other pixels.
+_DECODING_RULE = 1
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Others are not opened: some start a program (EPS), and the rarest are where decoders break."""
 
 _EXIF_ORIENTATION = 0x0112
 _SIDES_SWAPPED = (5, 6, 7, 8)  # orientations that swap width and height
-_DEEP = re.compile(
-    r";16[BLN]|'ppm'.*, \d{4,}\)"
-)  # decoders of more than 8 bits a pixel, which Pillow cuts off
 _Tree = dict[str, dict[str, list[Path]]]  # split -> class -> files, all sorted
 
 
 def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> str:
     """The name of a data set as a configuration may hold it: no path, the same on every machine.
 
-    Built-in and already resolved names come back unchanged. ``folder:PATH``, a tree ``train/<class>/*`` and
-    ``test/<class>/*``, becomes ``folder:NAME@FINGERPRINT``: the folder's base name, and 12 hexadecimal digits
-    of a SHA-256 over the names below it and the bytes of its files (not where it lies, the order of its
-    listing or its times). The first call decodes the images into the cache below ``nclib.paths.data()``;
-    later ones only read and compare. The fingerprint names files, not pixels: another version of the JPEG
-    decoder may differ by a grey level.
+    Built-in and already resolved names come back unchanged. ``folder:PATH``, a tree
+    ``train/<class>/*`` and ``test/<class>/*``, becomes ``folder:NAME@FINGERPRINT``: the folder's
+    base name, and 12 hexadecimal digits of a SHA-256 over the names below it and the bytes of its
+    files (not where it lies, the order of its listing or its times). The first call decodes the
+    images into the cache below ``nclib.paths.data()``; later ones only read and compare. The
+    fingerprint names files, not pixels: another version of the JPEG decoder may differ by a grey
+    level.
 
-    Rules of decoding. Classes and images are sorted by name; dot files are ignored. If all images have one
-    size of at most 64 × 64, it is kept; else each is scaled and centre-cropped to a square whose side is the
-    median short side of the training images, at most 64. EXIF rotation is applied, transparency is laid on
-    white; more than 8 bits a pixel are refused. If red = green = blue in every pixel of every image there is one
-    channel, else three.
+    Rules of decoding. Classes and images are sorted by name; dot files are ignored. If all images
+    have one size of at most 64 × 64, it is kept; else each is scaled and centre-cropped to a square
+    whose side is the median short side of the training images, at most 64. EXIF rotation is
+    applied, transparency is laid on white; grey images of more than 8 bits a pixel are refused. If
+    red = green = blue in every pixel of every image there is one channel, else three.
 
     Parameters
     ----------
@@ -379,8 +375,7 @@ def _fingerprint(folder: Path, tree: _Tree) -> str:
     digests = _each(folder, files, lambda path: hashlib.sha256(path.read_bytes()).hexdigest())
     total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
     for path, digest in zip(files, digests, strict=True):
-        line = f"{path.relative_to(folder).as_posix()}\0{digest}\n"
-        total.update(line.encode("utf-8", "surrogateescape"))
+        total.update(f"{path.relative_to(folder).as_posix()}\0{digest}\n".encode())
     return total.hexdigest()[:12]
 
 
@@ -451,7 +446,7 @@ def _size(path: Path) -> tuple[int, int]:
 def _decode_file(path: Path, size: tuple[int, int]) -> np.ndarray:
     """(3, height, width) uint8."""
     with Image.open(path, formats=_FORMATS) as image:
-        if image.mode[0] in "IF" or _DEEP.search(str(image.tile)):
+        if image.mode.startswith(("I", "F")):
             raise ValueError("more than 8 bits a pixel; save it with 8")
         ImageOps.exif_transpose(image, in_place=True)
         if image.has_transparency_data:
