@@ -83,6 +83,19 @@ def _say_error(message: str) -> None:
     typer.echo(message, err=True)
 
 
+def _warn_of_git() -> None:
+    from nclib import provenance
+
+    if provenance.git_refuses():
+        clone = provenance.folder("nclib").parent
+        command = shlex.join(["git", "config", "--global", "--add", "safe.directory", str(clone)])
+        typer.echo(
+            "warning: this clone belongs to another user, and git does not read it: "
+            f"records have no commit. To change that, type: {command}",
+            err=True,
+        )
+
+
 def _print_frame(frame: "pd.DataFrame") -> None:
     """A table as wide as its content needs, numbers with four digits."""
     typer.echo(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
@@ -164,6 +177,7 @@ def reproduce(
         for name in notebooks.select(names or ()):
             typer.echo(f"{name:44}  {notebooks.title(notebooks.source(name))}")
         return
+    _warn_of_git()
     with _progress_bar() as progress:
         summary = notebooks.reproduce(
             names or (),
@@ -265,6 +279,7 @@ def train(
     config = profiles.build_config(profile, given)
     data.fetch(config.data.dataset)
     runs.check_runs([config])
+    _warn_of_git()
     typer.echo(f"run {run_id(config)}")
     with _progress_bar() as progress:
         runs.ensure_runs([config], progress=progress, device=device)
@@ -346,6 +361,9 @@ def measure(
         int | None, typer.Option("--num-classes", help="K; left out: the classifier's rows.")
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Average (B, T, D) over T.")] = False,
+    classifier: Annotated[
+        str, typer.Option(help='Its name; left out: the last nn.Linear; "none": there is none.')
+    ] = "auto",
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)
     ] = None,
@@ -362,7 +380,8 @@ def measure(
             table = _measure_file(source, classes)
         else:
             pool = "tokens" if tokens else None
-            table = _measure_network(source, layer, classes, pool)
+            head = None if classifier == "none" else classifier
+            table = _measure_network(source, layer, classes, pool, head)
     except (ValueError, ImportError, AttributeError) as error:
         raise ConfigError(str(error)) from None
     if csv is not None:
@@ -377,7 +396,11 @@ def measure(
 
 
 def _measure_network(
-    source: str, layers: list[str] | None, classes: int | None, pool: str | None
+    source: str,
+    layers: list[str] | None,
+    classes: int | None,
+    pool: str | None,
+    classifier: str | None,
 ) -> "pd.DataFrame":
     import nclib as nc
 
@@ -389,7 +412,7 @@ def _measure_network(
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise ValueError(f"{source} must return (model, loader), got {type(returned)}")
     model, loader = returned
-    return nc.measure(model, loader, layers, classes, pool)
+    return nc.measure(model, loader, layers, classes, pool, classifier=classifier)
 
 
 def _measure_file(path: str, classes: int | None) -> "pd.DataFrame":

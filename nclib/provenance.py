@@ -160,6 +160,17 @@ def git_state() -> tuple[str | None, bool | None]:
     return commit, bool(status)
 
 
+def git_refuses() -> bool:
+    """Whether git does not read this clone because it belongs to another user, as in containers;
+    records then have no commit."""
+    command = ["git", "-C", str(_FOLDER), "rev-parse"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return "safe.directory" in done.stderr
+
+
 def _git(*arguments: str) -> str | None:
     """What git answers; None where it fails, or is not installed, or takes too long."""
     command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]

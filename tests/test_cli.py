@@ -214,6 +214,19 @@ def test_runs_behind_a_notebook_are_exported(bench):
     assert sorted(nclib(*words).stdout.split()) == exported == reference_store().ids()
 
 
+def test_a_clone_that_git_refuses_to_read_is_named(bench, monkeypatch):
+    """As in a container whose user does not own the clone; all else goes on."""
+    figure(FIG1)
+    assert "records have no commit" not in nclib("reproduce", "fig1", *QUIET).output
+    # of git itself: every folder is then taken for that of another user
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+    done = nclib("reproduce", "fig1", *QUIET)
+    assert "git config --global --add safe.directory" in done.stderr
+    assert done.exit_code == 0, done.output
+
+
 def test_data_are_fetched():
     assert "digits: complete" in nclib("data", "fetch", "digits").stdout
 
@@ -227,6 +240,8 @@ def load():
     hidden = [torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6), torch.nn.ReLU()]
     net = torch.nn.Sequential(*hidden, torch.nn.Linear(6, 3))
     return net, [(torch.randn(60, 5), torch.arange(60) % 3)]
+def embedding():
+    return torch.nn.Sequential(torch.nn.Linear(5, 8)), load()[1]
 def wrong():
     return 1
 """
@@ -249,6 +264,15 @@ def test_measure_prints_and_writes_the_table_of_a_network(own_network):
     assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == set(header[1:])
     named = nclib("measure", "own_network:load", "--layer", "1", "--layer", "4.input")
     assert named.stdout.splitlines()[0].split() == ["metric", "1", "4.input"]
+
+
+def test_measure_of_an_embedding_network_asks_for_its_classifier(own_network):
+    refused = nclib("measure", "own_network:embedding")
+    assert refused.exit_code == 2 and "pass classifier=None" in refused.stderr
+    assert nclib("measure", "own_network:embedding", "--classifier", "none").exit_code == 0
+    with pytest.warns(UserWarning, match="5 of 8 classes have no samples"):
+        named = nclib("measure", "own_network:embedding", "--classifier", "0")
+    assert "absent_classes" in named.stdout
 
 
 def test_measure_reads_arrays(tmp_path):

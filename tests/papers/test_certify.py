@@ -140,8 +140,8 @@ def test_no_floating_point_number_in_a_certificate():
             assert not (constant or call), f"{path}:{node.lineno}"
 
 
-def test_only_the_standard_library_is_needed():
-    blocked = ("torch", "numpy", "pandas", "scipy", "pydantic", "typer", "sympy")
+def test_only_the_standard_library_is_needed_and_no_file_of_a_clone():
+    blocked = ("torch", "numpy", "pandas", "scipy", "pydantic", "typer", "sympy", "nclib.paths")
     lines = [
         "import sys",
         f"sys.modules.update(dict.fromkeys({blocked!r}))",  # an import of None fails
