@@ -399,15 +399,26 @@ _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "comm
 _LAST += ("notebook", "runs")
 _FOR_PROGRAMS = ("id", "lead", "saved", "settings_planned")
 
-_SAVED_NAMES = {
-    r"(?<=[−/] )explicit(?=$|[:,] (?!same))|^explicit$": "ResNet-18",
-    "^deq$": "DEQ",
-    r"(?<!-)\bexplicit[ _]matched\b|explicit, same cell": "same block, once",
-    r"(?<!-)\bweight[ _]tied\b": "weight-tied",
-    r"(?<!-)\bexplicit[ _]flops\b": "explicit, same compute",
+_MODELS = {
+    "deq": "DEQ",
+    "explicit": "ResNet-18",
+    "explicit_matched": "same block, once",
+    "explicit_flops": "explicit, same compute",
+    "weight_tied": "weight-tied",
+}
+"""What pictures call the kinds of networks."""
+_PHRASES = {
+    "− explicit matched": "− same block, once",
+    "− explicit flops": "− explicit, same compute",
+    "− explicit": "− ResNet-18",
+    "/ explicit": "/ ResNet-18",
+    "explicit, same cell": "same block, once",
+    "weight tied": "weight-tied",
     "NC1, class-balanced": "NC1, eq. 12, class-balanced",
     "cosine among minority classes": "cos(w_j, w_k) of minority classes",
 }
+"""The same in saved sentences, and names of metrics; of several that fit the first."""
+_PHRASE = re.compile("|".join(_PHRASES))
 _NUMBER = re.compile(r"(?<![\w.=-])-?\.?\d[\d.]*(?:e-\d+)?")
 
 
@@ -477,9 +488,9 @@ def for_readers(text: str) -> str:
     >>> for_readers("DEQ / explicit: NC1"), for_readers("digits-explicit_matched-s0-3e1")
     ('DEQ / ResNet-18: NC1', 'digits-explicit_matched-s0-3e1')
     """
-    for saved, name in _SAVED_NAMES.items():
-        text = re.sub(saved, name, text)
-    return text
+    if text in _MODELS:
+        return _MODELS[text]
+    return _PHRASE.sub(lambda phrase: _PHRASES[phrase[0]], text)
 
 
 def minus(text: str) -> str:
