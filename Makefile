@@ -32,7 +32,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup constraints reproduce test test-slow lab bench peers figures lint clean clean-results
+.PHONY: help setup packages constraints reproduce test test-slow lab bench peers figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,15p' Makefile
@@ -42,6 +42,8 @@ setup: $(STAMP)
 comma := ,
 EXTRAS := notebooks,docs,cluster,dev
 CONSTRAINTS = $(if $(LATEST),,$(addprefix -c ,$(wildcard constraints.txt)))
+# GB that a set-up takes; with an index of CPU builds a third of it.
+GIGABYTES = $(if $(TORCH_INDEX),2,7)
 $(STAMP): pyproject.toml $(wildcard constraints.txt)
 	@command -v "$$PYTHON" >/dev/null 2>&1 || { \
 		echo "make: no '$$PYTHON' on the PATH. Install Python 3.11 or newer, or name one: PYTHON=/path/to/python3 make $(MAKECMDGOALS)" >&2; exit 1; }
@@ -49,10 +51,22 @@ $(STAMP): pyproject.toml $(wildcard constraints.txt)
 		echo "make: nclib needs Python 3.11 or newer, '$$PYTHON' is $$("$$PYTHON" -V 2>&1). Name a newer one: PYTHON=python3.11 make $(MAKECMDGOALS)" >&2; exit 1; }
 	@"$$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "make: '$$PYTHON' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@test -w . || { \
+		echo "make: this clone is read-only or belongs to another user. Clone it into a folder of your own." >&2; exit 1; }
+	@test ! -e $(VENV) || test -w $(VENV) || { \
+		echo "make: $(VENV) belongs to another user. Have it removed, or clone again into a folder of your own." >&2; exit 1; }
+	@free=$$(df -Pk . | awk 'NR == 2 { print int($$4 / 1e6) }'); \
+	used=$$(du -sk $(VENV) 2>/dev/null | awk '{ print int($$1 / 1e6) }'); \
+	test "$$((free + used))" -ge $(GIGABYTES) || { \
+		echo "make: the set-up takes $(GIGABYTES) GB, and $$free GB are free on this disk. Make room, or clone onto another disk." >&2; exit 1; }
 	"$$PYTHON" -m venv $(VENV)
+	@$(MAKE) --no-print-directory packages || { \
+		echo "make: the packages are not installed, and pip says why above: most often there is no network, or the disk is full. Then type again: make $(MAKECMDGOALS)" >&2; exit 1; }
+	@touch $(STAMP)
+
+packages:
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install $(CONSTRAINTS) --index-url "$$TORCH_INDEX" torch torchvision)
 	$(BIN)/python -m pip install $(CONSTRAINTS) -e ".[$(EXTRAS)]"
-	@touch $(STAMP)
 
 # Exact versions of all packages, for every supported Python: the newest that fit together today.
 constraints:

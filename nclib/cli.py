@@ -6,6 +6,7 @@ for what failed, 130 after Ctrl-C. Everything heavy is imported inside the comma
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import shlex
@@ -14,6 +15,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Errors of a folder that is another user's, read-only, or full."""
 
 INSTALL = 'in the clone, type: pip install ".[notebooks,docs]"'
 
@@ -42,7 +46,10 @@ class _Group(TyperGroup):
         except (BrokenPipeError, typer.Exit, typer.Abort):
             raise
         except OSError as error:
-            _say_error(str(error))
+            message = str(error)
+            if error.errno in NO_PLACE:
+                message += ". NCLIB_RESULTS=FOLDER and NCLIB_DATA=FOLDER put results and data there"
+            _say_error(message)
             raise typer.Exit(1) from None
         except ModuleNotFoundError as error:
             _say_error(f"{error}; {INSTALL}")

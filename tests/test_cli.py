@@ -87,6 +87,15 @@ def test_each_expected_end_is_one_message_and_a_code(monkeypatch, error, code):
     assert str(error) in result.output and "error: " in result.output
 
 
+def test_a_folder_that_cannot_be_written_has_a_way_out(monkeypatch):
+    def stop(name):
+        raise PermissionError(errno.EACCES, "Permission denied", "/clone/data")
+
+    monkeypatch.setattr(data, "fetch", stop)
+    result = nclib("data", "fetch", "digits")
+    assert "Permission denied: '/clone/data'. NCLIB_RESULTS=FOLDER" in result.stderr
+
+
 @pytest.mark.parametrize("bug", [ValueError("shapes"), RuntimeError("a bug"), TypeError("a bug")])
 def test_a_bug_keeps_its_traceback(monkeypatch, bug):
     def stop(name):

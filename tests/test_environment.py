@@ -3,11 +3,13 @@
 import functools
 import importlib.metadata
 import json
+import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import tomllib
 from pathlib import Path
@@ -24,6 +26,8 @@ from nclib import store
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 
 USED = [name for name in EXTRAS if name != "peers"]  # those are only measured against
 
@@ -96,7 +100,7 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     ]
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+@needs_make
 def test_clean_keeps_results_and_data(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
     places = (
@@ -116,6 +120,72 @@ def test_clean_keeps_results_and_data(tmp_path):
     assert all(file.exists() for file in kept) and not any(file.exists() for file in gone)
     subprocess.run(["make", "clean-results"], cwd=tmp_path, capture_output=True, check=True)
     assert not kept[0].exists() and all(file.exists() for file in kept[1:])
+
+
+PYTHON = """#!/bin/sh
+case "$*" in
+    *version_info*) exit {old} ;;
+    *ensurepip*) exit {no_venv} ;;
+    -V) echo Python 3.9.2 ;;
+    "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    *"pip install"*) echo "ERROR: No matching distribution found for jupyterlab" >&2; exit 1 ;;
+esac
+"""
+DF = "#!/bin/sh\necho Filesystem 1024-blocks Used Available\necho /dev/disk 9000000 0 {free}\n"
+
+
+@pytest.fixture
+def newcomer():
+    """Type make in a new clone, with an interpreter and a disk of these kinds, as a user who may
+    not do everything; returns the last line that is not make's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder)
+        shutil.copy(ROOT / "Makefile", clone)
+        shutil.copy(ROOT / "pyproject.toml", clone)
+
+        def make(*words, old=0, no_venv=0, free=9_000_000, mode=0o777):
+            commands = {"python3": PYTHON.format(old=old, no_venv=no_venv)}
+            commands["df"] = DF.format(free=free)
+            (clone / "bin").mkdir(exist_ok=True)
+            for name, text in commands.items():
+                (clone / "bin" / name).write_text(text)
+                (clone / "bin" / name).chmod(0o755)
+            clone.chmod(mode)
+            environment = {"PATH": f"{clone / 'bin'}:/usr/bin:/bin"}
+            user = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+            done = subprocess.run(
+                ["make", *words], cwd=clone, env=environment, capture_output=True, text=True, **user
+            )
+            assert done.returncode == 2
+            assert not (clone / ".venv/.installed").exists()
+            lines = [line for line in done.stderr.splitlines() if "***" not in line]
+            return lines[-1].removeprefix("make: ")
+
+        yield make
+        clone.chmod(0o777)
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("machine", "sentence"),
+    [
+        ({"old": 1}, "nclib needs Python 3.11 or newer, 'python3' is Python 3.9.2."),
+        ({"no_venv": 1}, "'python3' comes without venv; on Debian and Ubuntu: apt install"),
+        ({"free": 4_500_000}, "the set-up takes 7 GB, and 4 GB are free on this disk."),
+        ({"mode": 0o555}, "this clone is read-only or belongs to another user."),
+        ({}, "the packages are not installed, and pip says why above: most often"),
+    ],
+)
+def test_a_set_up_that_fails_says_why_in_one_sentence(newcomer, machine, sentence):
+    assert newcomer("lab", **machine).startswith(sentence)
+
+
+@needs_make
+def test_a_set_up_counts_what_is_there_and_what_is_needed(newcomer):
+    index = "TORCH_INDEX=https://example.org"
+    assert "takes 2 GB" in newcomer("setup", index, free=1_500_000)
+    assert "no network" in newcomer("setup", index, free=4_500_000)
+    assert "no 'python9' on the PATH" in newcomer("setup", "PYTHON=python9")
 
 
 @pytest.mark.usefixtures("reference")
