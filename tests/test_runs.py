@@ -388,8 +388,12 @@ def test_kill_9_at_any_moment_and_resume_gives_the_same_bits(kind, undisturbed, 
 
 
 @pytest.mark.slow
-def test_two_hundred_random_kills(tmp_path):
-    configs = [_config(kind, seed, 12) for seed in range(10) for kind in ("explicit", "deq")]
+def test_forty_kills_at_random_moments(tmp_path):
+    """Each call of the test draws other moments; it prints the seed that draws the same again."""
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    generator = random.Random(seed)
+    configs = [_config(kind, number, 12) for number in (0, 1) for kind in ("explicit", "deq")]
     began = time.monotonic()
     assert train_grid(configs, tmp_path / "undisturbed", tmp_path / "usual") == (
         0,
@@ -397,20 +401,19 @@ def test_two_hundred_random_kills(tmp_path):
     )
     # A life is killed after at most a part of the run, so that there is something left to kill.
     life_seconds = 0.5 * (time.monotonic() - began) / len(configs)
-    generator = random.Random(1)
     plan = []
-    for number in range(200):
+    for number in range(40):
         kind = ("event", "time", "final")[number % 3]
         moments = {
             "event": generator.randint(1, 14),
             "time": generator.uniform(0, life_seconds),
             "final": generator.randint(1, 29),
         }
-        plan.append((run_id(generator.choice(configs)), Kill(kind, moments[kind])))
+        plan.append((run_id(configs[number % len(configs)]), Kill(kind, moments[kind])))
     plan.sort(key=lambda planned: planned[1].kind == "final")
     delivered, sound = train_grid(configs, tmp_path / "killed", tmp_path / "journals", plan)
     reference, killed = RunStore(tmp_path / "undisturbed"), RunStore(tmp_path / "killed")
-    assert delivered > 100 and sound == set(map(run_id, configs)) == set(killed.ids())
+    assert delivered > 20 and sound == set(map(run_id, configs)) == set(killed.ids())
     for run in killed.ids():
         assert_equal(run, killed, reference)
     assert debris(killed) == debris(reference) == []

@@ -9,7 +9,7 @@ Write the files anew after a change that was meant, from the root of the project
     python tests/golden/record.py bits --from TAG                  # with the code of TAG: the reference on a processor
                                                                    # that is not the recorded one; not to be committed
 
-The command says what changed. It reads no image files, and trains nothing but the bits.
+The command says what changed. It reads no image files, and trains nothing but the bits and runs of smoke size.
 """
 
 import argparse
@@ -95,20 +95,21 @@ DRAWN = (
 
 COMPUTED = (
     *(
-        f"quick/walkthrough/{name}"
+        f"smoke/walkthrough/{name}"
         for name in ("01_fixed_points", "02_anderson_and_broyden", "03_implicit_gradient")
     ),
     *(
-        f"quick/walkthrough/{name}"
+        f"smoke/walkthrough/{name}"
         for name in ("04_deq_layer", "05_neural_collapse", "06_train_on_digits")
     ),
-    "quick/walkthrough/07_imbalance",
-    *(f"quick/kernel_equivalence/{name}" for name in ("fig1", "fig2", "ntk", "spectra")),
-    "quick/kernel_equivalence/your_own_activation",
-    *(f"quick/neural_collapse/{name}" for name in ("theory_imbalance", "theory_layer_peeled")),
-    "quick/separation_bias/theorem1_regions",
+    "smoke/walkthrough/07_imbalance",
+    *(f"smoke/kernel_equivalence/{name}" for name in ("fig1", "fig2", "ntk", "spectra")),
+    "smoke/kernel_equivalence/your_own_activation",
+    *(f"smoke/neural_collapse/{name}" for name in ("theory_imbalance", "theory_layer_peeled")),
+    "smoke/separation_bias/theorem1_regions",
 )
-"""Drawings whose notebooks compute with PyTorch: the last bits are those of one kind of processor."""
+"""Drawings whose notebooks compute with PyTorch: the last bits are those of one kind of processor.
+At smoke size, as the tests of notebooks run them."""
 
 LEFT_OUT = {"tables/neural_collapse/fig2_tsne.csv": ("x", "y")}
 """Columns that differ from one processor to the next although their source is tracked: coordinates of t-SNE."""
@@ -132,7 +133,8 @@ def ids() -> str:
 
 
 def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """Run the notebook of a drawing in this process, training nothing, with its results in a folder.
+    """Run the notebook of a drawing in this process, with its results in a folder. Nothing is
+    trained but runs of smoke size.
 
     Returns what it left there, by path below ``<profile>/``; the pictures themselves are left out, as their rendering
     takes most of the time.
@@ -159,18 +161,21 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
             if cell["cell_type"] == "code":
                 exec(compile("".join(cell["source"]), name, "exec"), namespace)
                 if "parameters" in cell["metadata"].get("tags", ()):
-                    given = {"profile": profile, "train": "finished"} | values
+                    train = "missing" if profile == "smoke" else "finished"
+                    given = {"profile": profile, "train": train} | values
                     namespace |= {key: value for key, value in given.items() if key in namespace}
         pyplot.close("all")
     written = [
         path
-        for path in sorted(folder.rglob("*.csv"))
+        for path in sorted((folder / profile).rglob("*.csv"))
         if before.get(path) != path.stat().st_mtime_ns
     ]
-    return {
-        path.relative_to(folder / profile).as_posix(): _read(path, folder / profile)
-        for path in written
-    }
+    return read(written, folder / profile)
+
+
+def read(files: Iterable[Path], folder: Path) -> dict[str, dict[str, Any]]:
+    """What is recorded of CSV files, by their paths below the folder of their profile."""
+    return {path.relative_to(folder).as_posix(): _read(path, folder) for path in files}
 
 
 def drawn(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
