@@ -401,6 +401,8 @@ def digest_of_inputs(task: Task, profile: str, code: str) -> str:
     files = [source(task.name), *pictures(task.name)]
     for run in [*task.needed, *finished(task.optional)]:
         files.append(default_store().root / run / "DONE")
+    if task.optional:  # which runs are tracked by now, and which are sealed until their analysis
+        files += sorted(paths.reference().parent.glob("*/*/runs.json"))
     if task.name == SUMMARY:
         tables = paths.results(profile) / "tables" / profiles.MAIN_PAPER
         files += [file for file in sorted(tables.glob("*.csv")) if "scorecard" not in file.name]

@@ -316,6 +316,11 @@ def test_what_plots_the_runs_of_another_trains_none_and_waits_for_this_call(benc
     figure(FIG1)
     assert bench.reproduce("fig9", "fig1").ok
     assert set(statuses(bench.reproduce("fig9", "fig1"))) == {"unchanged"}
+    sealed = paths.root() / "results" / "sealed" / "protocol-9" / "runs.json"
+    paths.write_atomic(sealed, "{}")
+    assert statuses(bench.reproduce("fig9", "fig1")) == ["unchanged", "executed"], (
+        "one more is told"
+    )
 
 
 def test_studies_are_plotted_from_what_is_there_and_trained_where_somebody_asks(bench, monkeypatch):

@@ -418,13 +418,20 @@ def draw_mean(ax: Axes, compared: Pairs, height: float, hollow: bool = False) ->
     ax.plot(over_seeds.mean, height, "D", color=colour, markerfacecolor=face, markersize=5)
 
 
-def percent_axis(axes: np.ndarray, hollow: bool = False) -> None:
+def percent_axis(
+    axes: np.ndarray,
+    hollow: bool = False,
+    compared: str = "The DEQ against ResNet-18",
+    arm: str = "DEQ",
+) -> None:
     """Ticks in percent for a shared axis of log ratios, which way is up, and a legend of the marks.
 
     Parameters
     ----------
-    axes : of the whole figure, two rows that share their axes
+    axes : of the whole figure (rows, columns), which share their axes
     hollow : whether hollow marks are drawn
+    compared : what the figure compares, as its legend says it
+    arm : the network that is lower or higher
     """
     low, high = axes[0, 0].get_xlim()
     widest = max(-low, high)
@@ -435,14 +442,14 @@ def percent_axis(axes: np.ndarray, hollow: bool = False) -> None:
             percents.append(value)
     texts = [minus(f"{value:+.0f}") if value else "0" for value in percents]
     axes[0, 0].set_xticks(np.log1p(np.divide(percents, 100)), texts)
-    for ax in axes[1]:
+    for ax in axes[-1]:
         below = ax.get_xaxis_transform()
         place = {"xytext": (0, -24), "textcoords": "offset points", "ha": "center"}
         ax.annotate("← lower    higher →", (0, 0), xycoords=below, **place)
     marks = [
         ("a seed", "o", "0.6", "0.6"),
-        ("mean, DEQ lower", "D", LOWER, LOWER),
-        ("mean, DEQ higher", "D", HIGHER, HIGHER),
+        (f"mean, {arm} lower", "D", LOWER, LOWER),
+        (f"mean, {arm} higher", "D", HIGHER, HIGHER),
         ("mean, interval contains 0", "D", NEITHER, NEITHER),
     ]
     if hollow:
@@ -451,8 +458,7 @@ def percent_axis(axes: np.ndarray, hollow: bool = False) -> None:
         look = {"color": colour, "markerfacecolor": face, "markersize": 4}
         axes[0, 0].plot([], marker, label=label, **look)
     title = (
-        "The DEQ against ResNet-18, change in percent (logarithmic axis); "
-        "means with 95 % intervals over seeds"
+        f"{compared}, change in percent (logarithmic axis); means with 95 % intervals over seeds"
     )
     fig = axes[0, 0].figure
     spacing = {"handletextpad": 0.2, "columnspacing": 1.2}

@@ -27,7 +27,7 @@ from nclib import paths
 from nclib.compare import MIN_SEEDS, SETTING, Interval, interval, pairs, verdict
 from nclib.config import RunConfig, run_id
 from nclib.data import resolve_dataset
-from nclib.metrics import seli_distance
+from nclib.metrics import LABELS, seli_distance
 from nclib.papers.neural_collapse import protocol2
 from nclib.papers.neural_collapse.experiments import step_imbalanced
 from nclib.papers.neural_collapse.protocol2 import PRIMARY, RATIO, TENTHS, joint
@@ -592,6 +592,13 @@ def rise_by_run(frame: pd.DataFrame) -> pd.DataFrame:
 
 # --- the tracked runs -----------------------------------------------------------------------------
 
+IMAGES = {
+    "E1": "folder:cifar10-jpeg@ef1101d4a992",
+    "E2": "folder:cifar100@fcbadf139f9d",
+    "E3": "folder:cifar10@37c2b614a182",
+}
+"""The images of each experiment, by their fingerprints."""
+
 REASONS: dict[str, str] = {}
 """Why no more seeds of an experiment can be run, as docs/protocol-3.md says it, by experiment."""
 
@@ -655,6 +662,56 @@ def standing(name: str) -> Standing:
     return replace(here, frame=kept, found=found)
 
 
+ANALYSED = ("E1", "E2", "E2-balanced", "E3")
+"""Experiments that are tested or estimated; the pilot, the bridge and the rest of the tables are
+not."""
+
+
+def results(standings: Sequence[Standing]) -> pd.DataFrame:
+    """What the analyses found, as tables show it.
+
+    Parameters
+    ----------
+    standings : of the experiments; those that are not analysed have no rows
+
+    Returns
+    -------
+    DataFrame
+        A row for each test, then for each estimate: experiment, what, change, low and high (95 %
+        interval over seeds), unit ("%", or "points" of accuracy), seeds, and verdict, which is
+        "estimated" where nothing is tested.
+    """
+    rows = []
+    for standing in standings:
+        if standing.found is None:
+            continue
+        estimates = standing.found.estimates.assign(verdict="estimated")
+        for row in pd.concat([standing.found.tests, estimates]).to_dict("records"):
+            rows.append({"experiment": standing.name, **_for_readers(row)})
+    return pd.DataFrame(rows)
+
+
+def _for_readers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of tests or estimates in percent or points, its metric by the name that readers know.
+    The share that remains is a ratio of means, and stays one."""
+    what = row["what"]
+    place, separator, metric = what.rpartition(": ")
+    if what.startswith("accuracy_balanced"):
+        place, separator, metric = "", "", "accuracy_balanced"
+        what = what.replace(metric, LABELS[metric])
+    elif metric in LABELS:
+        what = f"{place}{separator}{LABELS[metric]}"
+    ends = {"change": row["mean"], "low": row["low"], "high": row["high"]}
+    unit = "%"
+    if metric.startswith("accuracy"):
+        unit = "points"
+    elif place.startswith("share"):
+        ends = {name: 100 * value for name, value in ends.items()}
+    else:
+        ends = {name: 100 * float(np.expm1(value)) for name, value in ends.items()}
+    return {"what": what, **ends, "unit": unit, "seeds": row["seeds"], "verdict": row["verdict"]}
+
+
 def trained_seeds(name: str) -> tuple[int, ...]:
     """The seeds of an experiment all of whose runs are there, sealed or tracked, and not
     diverged."""
@@ -662,8 +719,10 @@ def trained_seeds(name: str) -> tuple[int, ...]:
     collections = [experiment.collection]
     if name == "E1":
         collections.append(protocol2.COLLECTION)
+    # Sealed runs are tracked beside the reference results, also where results lie elsewhere.
+    roots = (sealed().root, paths.reference().parent / "sealed", paths.reference())
     rows = []
-    for root, collection in itertools.product((sealed().root, paths.reference()), collections):
+    for root, collection in itertools.product(roots, collections):
         for run, record in _listed(root / collection).items():
             rows.append({"run_id": run, **identity_columns(record["config"])})
     if not rows:

@@ -366,6 +366,15 @@ def test_cifar100_stands_in_its_column_once_it_is_analysed(tracked):
     both = experiment("table3", "full", dataset=JPEG, hundred_dataset=cifar100)
     assert protocol3.hundred_beside(both) == [], "the user's own column"
     estimates = protocol3.standing("E2").found.estimates
+    table = protocol3.results([protocol3.standing("E2"), protocol3.standing("E3")])
+    assert set(table["experiment"]) == {"E2"} and len(table) == 3 + len(estimates)
+    change = 100 * np.expm1(protocol3.standing("E2").found.tests["mean"].iloc[0])
+    first = table.iloc[0]
+    assert (first["what"], first["unit"]) == ("NC2, centred", "%")
+    assert first["change"] == pytest.approx(change) and first["low"] < change < first["high"]
+    accuracy = table.iloc[2]
+    assert accuracy["what"].startswith("accuracy, last ten") and accuracy["unit"] == "points"
+    assert (table["verdict"].iloc[3:] == "estimated").all()
     assert not estimates["what"].str.startswith("balanced").any(), "one seed of three"
 
 
