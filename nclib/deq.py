@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +30,11 @@ from nclib.solvers import (
     check_solver,
     check_tol,
     evaluate,
+    fixed_point,
     flat_rows,
     fresh_weights,
     is_whole,
     paper_solver,
-    solve,
 )
 
 HALF = (torch.bfloat16, torch.float16)
@@ -389,26 +389,20 @@ class DEQ(nn.Module):
         halve = x.is_cuda or _is_compiled(self.cell)
         rows = (x, *args)
         detached = [tensor.detach() for tensor in rows]
-        solution, evidence = solve(self.cell, solver, start.detach(), detached, halve)
+        solution = fixed_point(self.cell, solver, start.detach(), detached, halve)
         self.last_solution = solution
-        if evidence.failed and self._reports(ForwardNotConverged):
+        if solution.num_failed and self._reports(ForwardNotConverged):
             self._fail(ForwardNotConverged, _forward_message(solution, solver.tol))
         if not torch.is_grad_enabled():
             return solution.value, solution
-        z = self._attach_gradient(solution, evidence.undefined, rows, solver, gradient)
-        return z, solution
+        return self._attach_gradient(solution, rows, solver, gradient), solution
 
     def start(self, x: Tensor) -> Tensor:
         """Where the solve begins when the call names no ``z0``."""
         return x if self.z0 == "x" else torch.zeros_like(x)
 
     def _attach_gradient(
-        self,
-        solution: Solution,
-        undefined: bool,
-        rows: Sequence[Tensor],
-        solver: Solver,
-        gradient: Gradient,
+        self, solution: Solution, rows: Sequence[Tensor], solver: Solver, gradient: Gradient
     ) -> Tensor:
         if getattr(self, "_is_replica", False):
             raise RuntimeError(
@@ -419,6 +413,7 @@ class DEQ(nn.Module):
         if self.cell not in self.checked_cells:
             refuse_outside_tensors(self.cell, parameters, solution.value, rows, autocast)
             self.checked_cells = [self.cell]
+        undefined = solution.num_undefined > 0
         call = _Call(self, gradient, solver, undefined, list(parameters), len(rows), autocast)
         return _ImplicitGradient.apply(call, solution.value, *rows, *parameters.values())
 
@@ -466,18 +461,19 @@ def _check_rule(gradient: Gradient, solver: Solver | None) -> None:
 
 
 def _missed(solution: Solution, tol: float) -> str:
-    lost = int((~solution.converged).sum())
-    worst = float(solution.residual.max())
     rows = len(solution.converged)
-    return f"{lost} of {rows} rows missed tol={tol:g}, worst relative residual {worst:.1e}"
+    worst = float(solution.residual.max())
+    return (
+        f"{solution.num_failed} of {rows} rows missed tol={tol:g}, worst relative residual "
+        f"{worst:.1e}"
+    )
 
 
 def _forward_message(solution: Solution, tol: float) -> str:
-    undefined = int(solution.residual.isinf().sum())
     return (
-        f"forward solve: {_missed(solution, tol)}; z* is NaN for {undefined} of them. Allow more "
-        "max_steps, raise tol, or make the cell contract more; print(nclib.diagnose(layer, x)) "
-        "shows more."
+        f"forward solve: {_missed(solution, tol)}; z* is NaN for {solution.num_undefined} of them. "
+        "Allow more max_steps, raise tol, or make the cell contract more; "
+        "print(nclib.diagnose(layer, x)) shows more."
     )
 
 
@@ -723,9 +719,9 @@ def _with_stand_ins(tensors: list[Tensor], left_out: Tensor) -> list[Tensor]:
 
 
 class _Adjoint:
-    """The map u ↦ g + Jᵀu, for ``solve``.
+    """The map u ↦ g + Jᵀu, for ``fixed_point``.
 
-    ``solve`` calls it with u, g, z and the rows of x and args that are still worked on. Rows leave
+    ``fixed_point`` calls it with u, g, z and the rows of x and args that are still worked on. Rows leave
     and never come back, so that the rows are others where, and only where, their number is another.
     Then J is taken anew: one evaluation of the rows that are left, repaid by the next step.
     """
@@ -756,14 +752,16 @@ def _solve_adjoint(
     layer = call.layer
     steps = call.gradient.steps
     solver = call.gradient.solver or call.solver
+    if steps is not None:
+        solver = replace(solver, max_steps=steps)
     norm = _norm_of_rows(g)
     unit = (g / norm).to(g.dtype)
     adjoint = _Adjoint(call, parameters, linearisation)
     # Rows leave by halves, since J is taken anew for those that are left.
-    solution, evidence = solve(adjoint, solver, unit, (unit, z, *rows), True, steps)
+    solution = fixed_point(adjoint, solver, unit, (unit, z, *rows), halve=True)
     layer.last_backward = solution
     u = (solution.value * norm).to(g.dtype)
-    to_report = steps is None and evidence.failed and layer._reports(BackwardNotConverged)
+    to_report = steps is None and solution.num_failed and layer._reports(BackwardNotConverged)
     # Where g is not finite the loss overflowed, as where a GradScaler looks for its scale.
     if to_report and g.isfinite().all():
         layer._fail(BackwardNotConverged, _backward_message(solution, solver.tol))

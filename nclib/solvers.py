@@ -14,7 +14,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
@@ -66,6 +66,9 @@ class Solution:
     steps : (B,) calls of f on the row, the one that measured its residual included
     num_evals : calls of f made in all, T
     trace : (T, B) residual of each iterate; once a row is done its last value is repeated
+    num_failed : how many rows have not converged. A number of the CPU: to ask the tensors above
+        waits for a GPU. None of ``Unrolled``, whose steps wait for nothing
+    num_undefined : how many rows are NaN, of the CPU too
 
     Examples
     --------
@@ -83,6 +86,8 @@ class Solution:
     steps: Tensor
     num_evals: int
     trace: Tensor
+    num_failed: int | None = None
+    num_undefined: int | None = None
 
     def summary(self) -> dict[str, float]:
         """Plain numbers for a log.
@@ -494,8 +499,14 @@ def fresh_weights() -> Iterator[None]:
         parametrize._cache = outer
 
 
+@torch.no_grad()
+@fresh_weights()
 def fixed_point(
-    f: Callable[..., Tensor], solver: Solver, z0: Tensor, args: Sequence[Tensor] = ()
+    f: Callable[..., Tensor],
+    solver: Solver,
+    z0: Tensor,
+    args: Sequence[Tensor] = (),
+    halve: bool = False,
 ) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
@@ -516,6 +527,8 @@ def fixed_point(
     args : tensors (B, *) that belong to the rows. With them, rows that are done leave the work;
         without them f may close over the batch, so it always sees all B rows and those that are
         done stand still
+    halve : rows leave only when half of them are done, for maps that are prepared for each batch
+        size, as compiled ones are
 
     Returns
     -------
@@ -529,6 +542,11 @@ def fixed_point(
     ValueError
         Where shapes do not fit.
 
+    Notes
+    -----
+    Rows leave and never come back. From one call of f to the next the working rows are therefore
+    the same where their number is, and f may keep what it knows of them until it changes.
+
     Examples
     --------
     >>> import torch
@@ -537,31 +555,6 @@ def fixed_point(
     >>> bool(torch.allclose(solution.value, torch.tensor(2.0), rtol=1e-4))
     True
     """
-    solution, _ = solve(f, solver, z0, args)
-    return solution
-
-
-@torch.no_grad()
-@fresh_weights()
-def solve(
-    f: Callable[..., Tensor],
-    solver: Solver,
-    z0: Tensor,
-    args: Sequence[Tensor] = (),
-    halve: bool = False,
-    max_steps: int | None = None,
-) -> tuple[Solution, "_Evidence"]:
-    """``fixed_point`` with two more choices.
-
-    With ``halve``, rows leave only when half of them are done, for maps that are prepared for each
-    batch size. With ``max_steps``, the solver's own limit is replaced.
-
-    The evidence is what the CPU knows of the solution; to ask the solution itself waits for the
-    device.
-
-    Rows leave and never come back. From one call of f to the next the working rows are therefore
-    the same where their number is, and f may keep what it knows of them until it changes.
-    """
     check_solver(solver)
     if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
         raise ValueError(
@@ -569,8 +562,6 @@ def solve(
         )
     for i, tensor in enumerate(args):
         check_rows(f"args[{i}]", tensor, len(z0))
-    if max_steps is not None:
-        solver = replace(solver, max_steps=max_steps)  # so that its memory is as small as it may be
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
@@ -606,7 +597,7 @@ def solve(
     hopeless = np.flatnonzero(np.isinf(evidence.best))
     if len(hopeless):
         value[_to_device(hopeless, z0)] = math.nan
-    return evidence.solution(restore(value).to(z0.dtype), dtype), evidence
+    return evidence.solution(restore(value).to(z0.dtype), dtype)
 
 
 class _Evidence:
@@ -642,16 +633,6 @@ class _Evidence:
         self.status[row[lost]] = Status.DIVERGED
         return better, solved | lost
 
-    @property
-    def failed(self) -> bool:
-        """Whether some row has not converged."""
-        return bool((self.status != Status.CONVERGED).any())
-
-    @property
-    def undefined(self) -> bool:
-        """Whether some row is NaN, as none of its evaluations was finite."""
-        return bool(np.isinf(self.best).any())
-
     def solution(self, value: Tensor, dtype: torch.dtype) -> Solution:
         trace = np.array(self.trace).reshape(len(self.trace), len(self.best))
         return Solution(
@@ -662,6 +643,8 @@ class _Evidence:
             steps=_to_device(self.steps, value),
             num_evals=len(self.trace),
             trace=_to_device(trace, value).to(dtype),
+            num_failed=int((self.status != Status.CONVERGED).sum()),
+            num_undefined=int(np.isinf(self.best).sum()),
         )
 
 

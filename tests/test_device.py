@@ -9,7 +9,7 @@ from marks import slow
 from nclib import deq, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.models import ResidualCell
-from nclib.solvers import Anderson, Broyden, FixedPointIteration, solve
+from nclib.solvers import Anderson, Broyden, FixedPointIteration, fixed_point
 
 GPU = "cuda:0"
 
@@ -66,11 +66,11 @@ def test_the_emulated_device_refuses_and_notices_what_a_gpu_would(waits):
 def test_a_solve_waits_once_a_step(waits, problem, method, halve):
     cell, x = problem
     solver = method(1e-4, 30)
-    expected, _ = solve(cell, solver, x, (x,), halve=halve)
+    expected = fixed_point(cell, solver, x, (x,), halve=halve)
     assert len(set(expected.steps.tolist())) > 1, "rows must leave at different steps"
     (there,), cell = _there([x]), cell.to(GPU)
     waits.clear()
-    found, _ = solve(cell, solver, there, (there,), halve=halve)
+    found = fixed_point(cell, solver, there, (there,), halve=halve)
     assert waits == ["to the host"] * expected.num_evals
     for name in ("value", "residual", "converged", "status", "steps", "trace"):
         tensor = getattr(found, name)

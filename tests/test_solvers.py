@@ -7,7 +7,7 @@ import pytest
 import torch
 from marks import slow
 
-from nclib.solvers import Anderson, Broyden, FixedPointIteration, Status, fixed_point, solve
+from nclib.solvers import Anderson, Broyden, FixedPointIteration, Status, fixed_point
 
 METHODS = [FixedPointIteration, Anderson, Broyden]
 ACCELERATED = [Anderson, Broyden]
@@ -206,7 +206,7 @@ def test_the_residual_reported_is_that_of_the_point_returned(
 ):
     x = (random(6, 8, 4, 4) * torch.logspace(-2, 1, 6).double().view(-1, 1, 1, 1)).to(dtype)
     cell = conv_cell(gain=2.0)
-    answer, _ = solve(cell, method(tol=tol, max_steps=max_steps), x, (x,), halve=halve)
+    answer = fixed_point(cell, method(tol=tol, max_steps=max_steps), x, (x,), halve=halve)
     assert answer.value.dtype == answer.residual.dtype == answer.trace.dtype == dtype
     assert (residual_of(cell, answer.value, x) - answer.residual).abs().max() <= rounding
     assert torch.equal(answer.converged, answer.residual <= tol)
@@ -301,9 +301,9 @@ def test_rows_that_leave_at_once_or_by_halves_or_stay_have_one_answer(method):
     def counted(name):
         return lambda z, x: sizes[name].append(len(z)) or cell(z, x)
 
-    leave, _ = solve(counted("leave"), solver, z0, (x,))
-    halve, _ = solve(counted("halve"), solver, z0, (x,), halve=True)
-    stay, _ = solve(lambda z: counted("stay")(z, x), solver, z0)
+    leave = fixed_point(counted("leave"), solver, z0, (x,))
+    halve = fixed_point(counted("halve"), solver, z0, (x,), halve=True)
+    stay = fixed_point(lambda z: counted("stay")(z, x), solver, z0)
     for other in (halve, stay):
         assert torch.equal(other.steps, leave.steps) and other.num_evals == leave.num_evals
         assert torch.allclose(other.value, leave.value, rtol=1e-10, atol=1e-12)
@@ -314,19 +314,9 @@ def test_rows_that_leave_at_once_or_by_halves_or_stay_have_one_answer(method):
     )
 
 
-def test_a_limit_for_one_solve_takes_the_place_of_the_solvers():
-    answer, _ = solve(torch.cos, FixedPointIteration(1e-12, 100), torch.zeros(2, 3), max_steps=3)
-    assert answer.num_evals == 3 and answer.status.tolist() == [Status.MAX_STEPS] * 2
-
-
 @pytest.mark.parametrize("method", ACCELERATED)
-def test_a_limit_for_one_solve_keeps_the_memory_small(method, monkeypatch):
-    limits = []
-    start = method.start
-    monkeypatch.setattr(method, "start", lambda self, z: limits.append(self) or start(self, z))
-    solve(torch.cos, method(1e-12, history=5), torch.zeros(2, 3), max_steps=2)
-    assert [solver.max_steps for solver in limits] == [2]
-    memory = start(limits[0], torch.zeros(2, 3))
+def test_few_steps_need_little_memory(method):
+    memory = method(max_steps=2, history=5).start(torch.zeros(2, 3))
     states = memory.rings[0] if method is Anderson else memory.states
     assert states.shape[1] <= 3
 
@@ -356,7 +346,7 @@ def test_without_any_finite_evaluation_a_row_is_nan_and_no_other(method):
     assert answer.value.isnan().all() and answer.residual.isinf().all() and z0.isfinite().all()
     for halve in (False, True):
         bad = torch.tensor([[1.0], [0.0], [1.0], [0.0]]).double()
-        some, _ = solve(
+        some = fixed_point(
             lambda z, bad: 0.5 * z + 0 / bad, method(1e-6), random(4, 3), (bad,), halve=halve
         )
         assert (
@@ -365,6 +355,7 @@ def test_without_any_finite_evaluation_a_row_is_nan_and_no_other(method):
             == [False, True, False, True]
         )
         assert some.converged.tolist() == [True, False, True, False]
+        assert (some.num_failed, some.num_undefined) == (2, 2)
     assert (answer.status == Status.DIVERGED).all() and answer.num_evals == 1
 
 
