@@ -18,15 +18,15 @@ from nclib import runs, training
 from nclib.config import StoredConfig, run_id
 from nclib.store import Checkpoint, RunStore
 
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
     ["pytest", "nclib.runs", "nclib.reproduce", "nclib.cli", "sklearn.datasets", "torch._inductor"]
 )
 
 
 def start(work: Callable[..., None], *arguments: Any) -> multiprocessing.process.BaseProcess:
     """Run a function of a module in a child of the fork server. What it prints goes where the tests' output goes."""
-    child = _SERVER.Process(target=_run, args=(work, arguments, os.environ.copy()))
+    child = SERVER.Process(target=_run, args=(work, arguments, os.environ.copy()))
     child.start()
     return child
 

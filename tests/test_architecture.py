@@ -83,6 +83,7 @@ x = torch.randn(4, 3, requires_grad=True)
 z, solution = layer(x)
 z.sum().backward()
 assert x.grad.isfinite().all() and layer.last_backward.converged.all()
+assert "torch._dynamo" not in sys.modules  # the compiler waits until it is asked for
 f = lambda z: layer.cell(z, x)
 assert (nc.spectral_radius(f, z.detach()) < 1).all() and (nc.deq.jacobian_frobenius_sq(f, z.detach()) > 0).all()
 labels = torch.arange(40) % 4

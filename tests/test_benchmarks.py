@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from marks import slow
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -19,7 +18,8 @@ def load(monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ["solver", *slow("training")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["solver", "training"])
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)

@@ -79,10 +79,13 @@ def test_a_solve_waits_once_a_step(waits, problem, method, halve):
         ), name
 
 
-RULES = [deq.Implicit(Broyden(1e-5, 200)), deq.Phantom(3, 0.5), deq.Neumann(3), deq.Unrolled(3)]
+RULES = [
+    deq.Implicit(Broyden(1e-5, 200)),
+    *slow(deq.Phantom(3, 0.5), deq.Neumann(3), deq.Unrolled(3)),
+]
 
 
-@pytest.mark.parametrize("gradient", RULES)
+@pytest.mark.parametrize("gradient", RULES, ids=str)
 def test_an_equilibrium_waits_once_an_evaluation_a_product_and_a_solve(waits, problem, gradient):
     """Steps whose number is fixed wait for nothing."""
     cell, x = problem
@@ -162,11 +165,11 @@ def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of
             ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {}),
             ("deq", {"gradient": {"method": "neumann"}}, {"loss": "class_balanced"}),
             ("explicit_flops", {"num_blocks": 2, "groups": 2}, {"loss": "balanced_softmax"}),
+            ("deq", {"gradient": {"method": "unrolled", "steps": 3}}, {"precision": "float64"}),
+            ("explicit", {"head": "etf", "feature_norm": "batchnorm"}, {}),
+            ("explicit", {}, {"nc_on_test": True, "clip": None}),
         ),
-        ("deq", {"gradient": {"method": "unrolled", "steps": 3}}, {"precision": "float64"}),
         ("explicit", {"head": "cosine"}, {"loss": "ldam_drw"}),
-        ("explicit", {"head": "etf", "feature_norm": "batchnorm"}, {}),
-        ("explicit", {}, {"nc_on_test": True, "clip": None}),
     ],
 )
 def test_every_option_works_there(waits, kind, model, train):

@@ -643,6 +643,7 @@ def test_index():
 # --- pages as a whole -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page_of_tables_is_what_the_command_writes():
     assert page("tables") == docs_tables.page()
 

@@ -188,6 +188,7 @@ def test_a_set_up_counts_what_is_there_and_what_is_needed(newcomer):
     assert "no 'python9' on the PATH" in newcomer("setup", "PYTHON=python9")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reference")
 def test_the_python_of_the_page_on_the_library_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))

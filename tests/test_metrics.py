@@ -362,19 +362,19 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_must_not_change_a_metric(change, weighting):
+def test_what_must_not_change_a_metric(change):
     # float32 values: then "float32" is the same data, and must give the same numbers
     problem = [x.float().to(x.dtype) for x in random_problem()]
-    before = nc_report(*problem, weighting)
-    after = nc_report(*CHANGES[change](*problem), weighting)
-    assert len(after) == len(before) == 19
-    for name, value in after.items():
-        if change == "shifted" and name in SHIFT_SENSITIVE:
-            assert abs(value - before[name]) > 1e-3, name
-        else:
-            assert value == pytest.approx(before[name], rel=1e-9), name
+    for weighting in WEIGHTINGS:
+        before = nc_report(*problem, weighting)
+        after = nc_report(*CHANGES[change](*problem), weighting)
+        assert len(after) == len(before) == 19
+        for name, value in after.items():
+            if change == "shifted" and name in SHIFT_SENSITIVE:
+                assert abs(value - before[name]) > 1e-3, name
+            else:
+                assert value == pytest.approx(before[name], rel=1e-9), (name, weighting)
 
 
 def test_autocast_and_inference_mode_do_not_matter():
@@ -537,12 +537,10 @@ def test_what_does_not_fit_is_refused(change, message):
         nc_report(**given)
 
 
-@pytest.mark.parametrize(
-    "counts", [[5, 0], [5, 0.5], [5, math.nan], [5, math.inf], [], [5], [[5, 5], [5, 5]]]
-)
-def test_counts_that_are_none_are_refused(counts):
-    with pytest.raises(ValueError, match=r"finite count ≥ 1|counts must have shape"):
-        seli_geometry(counts)
+def test_counts_that_are_none_are_refused():
+    for counts in ([5, 0], [5, 0.5], [5, math.nan], [5, math.inf], [], [5], [[5, 5], [5, 5]]):
+        with pytest.raises(ValueError, match=r"finite count ≥ 1|counts must have shape"):
+            seli_geometry(counts)
 
 
 def test_vectors_and_counts_that_do_not_fit_are_refused():
@@ -555,11 +553,11 @@ def test_vectors_and_counts_that_do_not_fit_are_refused():
         seli_distance(v[0], v, [1, 2, 3])
 
 
-@pytest.mark.parametrize("wrong", [1, 0, 2.0, math.nan, True, "3"])
-def test_numbers_of_classes_that_are_none_are_refused(wrong):
-    with pytest.raises(ValueError, match="whole K ≥ 2"):
-        simplex_etf(wrong, 5)
-    with pytest.raises(ValueError, match="at least 2 classes"):
-        ideal_values(wrong)
+def test_numbers_of_classes_that_are_none_are_refused():
+    for wrong in (1, 0, 2.0, math.nan, True, "3"):
+        with pytest.raises(ValueError, match="whole K ≥ 2"):
+            simplex_etf(wrong, 5)
+        with pytest.raises(ValueError, match="at least 2 classes"):
+            ideal_values(wrong)
     with pytest.raises(ValueError, match="dim ≥ K - 1"):
         simplex_etf(4, 2)

@@ -209,16 +209,21 @@ def test_the_style_does_not_depend_on_settings_of_ones_own():
     assert dict(mpl.rcParams) == ours
 
 
-@pytest.mark.parametrize(
-    "matplotlibrc",
-    [
-        "text.usetex: True",
-        "figure.autolayout: True",
-        "axes.facecolor: black\nfigure.facecolor: black\ntext.color: white\nxtick.color: white",
-        "savefig.bbox: tight\nsavefig.transparent: True\npdf.fonttype: 3\nsvg.fonttype: none",
-    ],
-)
-def test_a_figure_is_the_same_bytes_whatever_the_users_file_says(matplotlibrc, tmp_path):
+MATPLOTLIBRC = """
+text.usetex: True
+figure.autolayout: True
+axes.facecolor: black
+figure.facecolor: black
+text.color: white
+xtick.color: white
+savefig.bbox: tight
+savefig.transparent: True
+pdf.fonttype: 3
+svg.fonttype: none
+"""
+
+
+def test_a_figure_is_the_same_bytes_whatever_the_users_file_says(tmp_path):
     def saved():
         plots.use_style()
         ax = plots.curves(frame(), "accuracy", axes(), label="accuracy")
@@ -227,7 +232,7 @@ def test_a_figure_is_the_same_bytes_whatever_the_users_file_says(matplotlibrc, t
         return files["png"].read_bytes(), files["pdf"].read_bytes()
 
     expected = saved()
-    (tmp_path / "matplotlibrc").write_text(matplotlibrc)
+    (tmp_path / "matplotlibrc").write_text(MATPLOTLIBRC)
     mpl.rc_file(tmp_path / "matplotlibrc")  # as when matplotlib is imported
     assert saved() == expected
 

@@ -4,8 +4,6 @@ import lzma
 import re
 from pathlib import Path
 
-import pytest
-
 from nclib import figures, profiles, runs
 from nclib.config import RunConfig, run_id
 from nclib.papers.kernel_equivalence.networks import ShallowConfig
@@ -24,24 +22,25 @@ def test_there_are_some_and_they_stay_small():
     assert sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file()) <= 22e6
 
 
-@pytest.mark.parametrize("run", STORE.ids())
-def test_a_reference_run_is_named_by_its_configuration(run):
-    stored = STORE.open(run)
-    kind = {
-        "classifier": RunConfig,
-        "grad_cam": CamConfig,
-        "regression": RegressionConfig,
-        "shallow": ShallowConfig,
-    }
-    kind["solver_probe"] = SolverSweepConfig
-    config = kind[stored.config["kind"]](**stored.config)
-    assert run_id(config) == run
-    assert stored.provenance["dirty"] is False and re.fullmatch(
-        "[0-9a-f]{40}", stored.provenance["commit"]
-    )
-    if config.kind == "classifier":
-        assert stored.history["epoch"].max() == config.train.epochs
-        assert {"classifier", "class_means", "counts"} <= set(stored.arrays)
+KINDS = {
+    "classifier": RunConfig,
+    "grad_cam": CamConfig,
+    "regression": RegressionConfig,
+    "shallow": ShallowConfig,
+    "solver_probe": SolverSweepConfig,
+}
+
+
+def test_each_is_named_by_its_configuration_and_whole():
+    for run in STORE.ids():
+        stored = STORE.open(run)
+        config = KINDS[stored.config["kind"]](**stored.config)
+        assert run_id(config) == run
+        assert stored.provenance["dirty"] is False, run
+        assert re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"]), run
+        if config.kind == "classifier":
+            assert stored.history["epoch"].max() == config.train.epochs, run
+            assert {"classifier", "class_means", "counts"} <= set(stored.arrays), run
 
 
 def test_they_can_be_read_where_the_images_are_not(isolated):

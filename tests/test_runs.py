@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
+from marks import slow
 
 import nclib as nc
 from nclib import paths, provenance, runs, training
@@ -60,6 +61,13 @@ def undisturbed(tmp_path_factory):
 @pytest.fixture
 def store():
     return default_store()
+
+
+@pytest.fixture
+def warm(monkeypatch):
+    """Workers are forked from a server that has imported everything, in 50 ms and not in 5 s.
+    `test_processes_give_the_bits_of_a_serial_run` starts them as users do."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: faults.SERVER)
 
 
 def _interrupt(config):
@@ -213,6 +221,7 @@ def _killer(config, root, device=None):
     return runs.attempt(config, root, device)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, store, monkeypatch):
     monkeypatch.setattr(runs, "attempt", _slowed)
     journal = Journal(store.root.parent / "journal")
@@ -231,6 +240,7 @@ def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, store, 
     assert debris(store) == []
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_run_that_kills_its_process_is_named_and_no_other(store, monkeypatch):
     monkeypatch.setattr(runs, "attempt", _killer)
     wanted = [_config(seed=seed) for seed in range(3)]
@@ -278,6 +288,7 @@ def test_outside_a_clone_a_folder_for_results_is_enough(tmp_path, monkeypatch):
     assert finished([run_id(_config())]) == [run_id(_config())]
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_failing_run_is_named_and_does_not_stop_the_others():
     good, greedy, wild = (
         _config(seed=1),
@@ -419,7 +430,7 @@ def test_forty_kills_at_random_moments(tmp_path):
     assert debris(killed) == debris(reference) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *slow(signal.SIGINT)])
 def test_a_killed_command_takes_its_processes_along(tmp_path, number):
     child = faults.start(_busy_client, str(tmp_path / "results"))
     with faults.children(child):

@@ -130,10 +130,12 @@ def brute_force(function, kinks, tau_u, tau_v, rho):
     return total
 
 
-@pytest.mark.parametrize("which", [*NAMES, *OTHERS], ids=str)
-@pytest.mark.parametrize(
-    ("tau_u", "tau_v", "rho"), [(0.9, 1.1, 0.3), (0.7, 1.3, -0.62), (1.0, 1.02, 0.9)]
-)
+PLACES = [(which, 0.7, 1.3, -0.62) for which in (*NAMES, *OTHERS)]
+PLACES += [(which, 0.9, 1.1, 0.3) for which in ("relu", "tanh")]
+PLACES += [(which, 1.0, 1.02, 0.9) for which in ("relu", "tanh")]
+
+
+@pytest.mark.parametrize(("which", "tau_u", "tau_v", "rho"), PLACES, ids=str)
 def test_both_expectations_agree_with_quadrature_in_two_dimensions(which, tau_u, tau_v, rho):
     phi = activation(which)
     pairs = PairExpectations(phi, np.array([tau_u, tau_v]), bias=0.1)

@@ -57,12 +57,15 @@ def frame(*settings, seeds=3, deq=0.9, models=("explicit", "deq"), **options):
     )
 
 
-def of(rows, planned=PLANNED, without=False):
-    return protocol1.pooled_ratios(rows, planned, protocol1.COLLAPSE, "reduced")[without]
+NC1 = {"nc1_pinv": protocol1.COLLAPSE["nc1_pinv"]}
+
+
+def of(rows, planned=PLANNED, without=False, metrics=NC1):
+    return protocol1.pooled_ratios(rows, planned, metrics, "reduced")[without]
 
 
 def test_the_first_metric_carries_the_claim_and_the_settings_are_counted():
-    found = of(frame((5, 100.0), (7, 10.0)))
+    found = of(frame((5, 100.0), (7, 10.0)), metrics=protocol1.COLLAPSE)
     assert found["metric"].iloc[0] == "paper_eq13_uncentred" and len(found) == 6
     assert set(found["compared"]) == {"DEQ / ResNet-18"}
     assert found["change"].iloc[0] == pytest.approx(100 * (0.9 * 1.01 - 1), abs=0.01)
