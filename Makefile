@@ -101,7 +101,7 @@ bench: setup
 
 # The pictures and tables that README and docs show, drawn anew from results/reference/: nothing is trained.
 figures: setup
-	$(BIN)/python -m nclib.papers.figures
+	$(BIN)/python -m nclib.papers.make_figures
 
 lint: setup
 	$(BIN)/ruff check .

@@ -153,9 +153,8 @@ _TEST_DIGITS = 40  # images a class
 _PAIRS = {"train": 100, "test": 20}  # images a class; 100 so that R = 100 leaves one
 _SCENES = {"train": 100, "test": 40}  # images a class
 _SCENE_DIGITS = (0, 1, 2, 4)
-_CUE_AGREES = (
-    0.7  # otherwise the grating's orientation is drawn, so that it goes with the class in 77.5 %
-)
+# Otherwise the grating's orientation is drawn, so that it goes with the class in 77.5 %.
+_CUE_AGREES = 0.7
 
 
 def _stream(*numbers: int) -> np.random.RandomState:
@@ -701,16 +700,15 @@ class Batches:
 def _flip_and_shift(images: Tensor, mirrored: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Mirror left-right, then shift, each image by its own numbers; what comes in from outside is 0."""
     batch, channels, height, width = images.shape
-    y = (
-        torch.arange(height, device=images.device) - down[:, None]
-    )  # (B, H): the row each is taken from
-    x = torch.arange(width, device=images.device) - right[:, None]  # (B, W)
-    inside = ((y >= 0) & (y < height))[:, :, None] & ((x >= 0) & (x < width))[
-        :, None, :
-    ]  # (B, H, W)
+    # The row and the column that each pixel is taken from, (B, H) and (B, W).
+    y = torch.arange(height, device=images.device) - down[:, None]
+    x = torch.arange(width, device=images.device) - right[:, None]
+    row_inside = (y >= 0) & (y < height)
+    column_inside = (x >= 0) & (x < width)
+    inside = row_inside[:, :, None] & column_inside[:, None, :]  # (B, H, W)
     x = torch.where(mirrored.bool()[:, None], width - 1 - x, x)
-    source = (
-        y.clamp(0, height - 1)[:, :, None] * width + x.clamp(0, width - 1)[:, None, :]
-    )  # (B, H, W)
+    row = y.clamp(0, height - 1)
+    column = x.clamp(0, width - 1)
+    source = row[:, :, None] * width + column[:, None, :]  # (B, H, W)
     index = source.view(batch, 1, -1).expand(-1, channels, -1)
     return images.flatten(2).gather(2, index).view_as(images) * inside[:, None]

@@ -80,8 +80,9 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        1. The rows whose residual is at most the tolerance when the cell is evaluated at the
-           answers of all rows together, and the median of their evaluations.
+        1. The rows whose residual is at most twice the tolerance when the cell is evaluated at the
+           answers of all rows together, which rounds otherwise, and the median of their
+           evaluations.
         2. The distance of the answers from the layer's start and from a random one as large as z*.
         3. The spectral radius of ∂f/∂z at z*.
         4. The change of z* when noise as large as x is added to x, or the rows of x change places

@@ -352,9 +352,8 @@ def build_model(
     initialise(model.classifier, 3 * seed + 2)
     if config.head == "etf":
         fix_at_etf(model.classifier, 3 * seed + 2)
-    if (
-        config.width >= 16
-    ):  # with fewer channels oneDNN's gradient of a strided convolution is wrong (its issue 6035)
+    # With fewer channels oneDNN's gradient of a strided convolution is wrong (its issue 6035).
+    if config.width >= 16:
         model.encoder.to(memory_format=torch.channels_last)
     return model
 

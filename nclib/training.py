@@ -178,9 +178,8 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
             torch.use_deterministic_algorithms(train.deterministic)
             torch.set_default_dtype(torch.float32)
             torch.set_float32_matmul_precision("highest")
-            deterministic.fill_uninitialized_memory = (
-                False  # filling every torch.empty takes 3 % of a step
-            )
+            # Filling every torch.empty would take 3 % of a step.
+            deterministic.fill_uninitialized_memory = False
             cudnn.benchmark = not train.deterministic
             # Convolutions may use TF32 by default, whose 10 bits put an equilibrium to 1e-5 out of reach.
             cudnn.allow_tf32 = half
@@ -269,9 +268,8 @@ class Training:
             ),
         }
         self.epoch = 0  # how many are finished
-        self.sessions: list[
-            dict[str, Any]
-        ] = []  # those that this training goes on from, by their last epoch
+        # Those that this training goes on from, by their last epoch.
+        self.sessions: list[dict[str, Any]] = []
         self.tables: dict[str, list[tuple]] = {name: [] for name in _COLUMNS}
         self.outputs: dict[str, Outputs] = {}  # of the last evaluations
 

@@ -260,7 +260,7 @@ class _Reader:
         rows = len(self.weight)
         if rows < 2 or (self.found and num_classes is None and rows != seen):
             raise ValueError(
-                f"{self.head!r}, the last nn.Linear, has {rows} rows, and the labels have {seen} "
+                f"{self.head!r} has {rows} rows, and the labels have {seen} "
                 "classes: if it is no classifier, pass classifier=None; if it is, and classes are "
                 f"missing, classifier={self.head!r}"
             )

@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "resolve_tau0",
             "spectral_norm",
         ],
-        "errors": [
+        "distances": [
             "equivalence_errors",
             "finite_width_errors",
             "finite_width_kernels",

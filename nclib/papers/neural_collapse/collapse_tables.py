@@ -1,4 +1,4 @@
-"""What the CIFAR-10 runs of profile `full` say: changes, intervals, and the tables of the docs.
+"""Tables of the notebook `collapse` and of ``docs/tables.md``: what the CIFAR-10 runs say.
 
 Two collections are compared: the first experiment (protocol 1, seeds 0 to 2) and the replication
 (protocol 2, seeds 10 to 14). Everything is computed from the tracked runs.

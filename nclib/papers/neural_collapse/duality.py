@@ -1,5 +1,4 @@
-"""Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what norms and directions
-do to NC2 and NC3.
+"""What of NC2 and NC3 comes from norms and what from directions, and the cosine of Theorem 4.1.
 
 With the norms of one network's class means and classifier rows and the directions of the other's, a
 metric shows what a difference between the two comes from. For centred metrics this depends on the

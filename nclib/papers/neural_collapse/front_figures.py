@@ -1,4 +1,4 @@
-"""The two pictures that README and the page of results show first, and the numbers behind them.
+"""The first pictures of README and ``docs/results.md``, and the numbers behind them.
 
 Everything is computed from the tracked runs of protocols 1 and 2; nothing is trained. NC2 and NC3
 are ``nc2_etf_distance`` and ``nc3_self_duality`` on the training set, with centred class means.

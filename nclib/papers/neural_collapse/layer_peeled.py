@@ -277,12 +277,11 @@ def _solve(k_a: int, k_b: int, ratio: float, budget: float) -> _Symmetric:
 
 
 def _total_ratio(k_a: int, k_b: int, budget: float) -> float:
-    """R0. Divided by 1 − s_A throughout, and in logarithms: it is 1e-16 long before the budget is
-    large."""
+    """R0, divided by 1 − s_A throughout and computed in logarithms, since 1 − s_A is 1e-16 long
+    before the budget is large."""
+    # A single class has no other to be separated from once the minority is zero.
     if k_a == 1:
-        return (
-            math.inf
-        )  # a single class has no other to be separated from once the minority is zero
+        return math.inf
     a = budget / (k_a - 1)
     log_q = math.log(k_b) + a / k_a
     share = scipy.special.expit(log_q - math.log(k_a))  # P_B/(1 − s_A)

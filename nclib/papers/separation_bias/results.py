@@ -1,4 +1,7 @@
-"""Tables and captions from finished regressions, for the notebooks on Wu et al."""
+"""What the trained networks of Wu et al. reached: tables and captions for the notebooks.
+
+Nothing is judged here: that is `verdicts`.
+"""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,7 @@ from PIL import Image
 from reproduction import write_notebook
 
 from nclib import paths
-from nclib.papers import figures
+from nclib.papers import make_figures
 from nclib.reproduce import Row, Summary
 
 
@@ -38,20 +38,20 @@ def drawn(project, monkeypatch):
             ) if made.suffix == ".png" else made.write_text(profile)
         return Summary([Row("a/b", status[len(asked) - 1])], "")
 
-    monkeypatch.setattr(figures, "reproduce", reproduce)
+    monkeypatch.setattr(make_figures, "reproduce", reproduce)
     write_notebook("neural_collapse/fig3", text="![a picture](images/fig3.png)")
-    monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig3"])
+    monkeypatch.setattr(make_figures, "select", lambda names: ["neural_collapse/fig3"])
     monkeypatch.setattr(
-        figures.front_figures,
+        make_figures.front_figures,
         "save",
         lambda folder: Image.new("RGB", (4, 4)).save(folder / "hero.png"),
     )
-    monkeypatch.setattr(figures.docs_tables, "write", lambda: asked.append("tables"))
+    monkeypatch.setattr(make_figures.docs_tables, "write", lambda: asked.append("tables"))
     return asked, status, tracked
 
 
 def test_pictures_and_tables_are_copied_without_training_and_the_page_of_tables_written(drawn):
-    figures.draw()
+    make_figures.draw()
     assert drawn[0] == [("quick", "never"), ("full", "finished"), "tables"]
     assert all(file.stat().st_size for file in drawn[2])
     assert (paths.reference() / "figures/hero.png").stat().st_size
@@ -64,7 +64,7 @@ def test_pictures_and_tables_are_copied_without_training_and_the_page_of_tables_
 
 
 def test_small_pictures_alone_are_those_of_the_largest_runs(drawn):
-    figures.draw_small(["fig3"])
+    make_figures.draw_small(["fig3"])
     assert drawn[0] == [("full", "finished")] and not drawn[2][0].stat().st_size
     assert (paths.notebooks() / "neural_collapse/images/fig3.png").is_file()
 
@@ -73,17 +73,17 @@ def test_a_small_picture_is_0_42_of_the_figure_and_a_link_needs_one(drawn, tmp_p
     figure = tmp_path / "figures/neural_collapse/fig3.png"
     figure.parent.mkdir(parents=True)
     Image.new("RGBA", (2025, 1000), "red").save(figure)
-    with Image.open(*figures.small_pictures(["neural_collapse/fig3"], [tmp_path])) as image:
+    with Image.open(*make_figures.small_pictures(["neural_collapse/fig3"], [tmp_path])) as image:
         assert image.size == (850, 420)
     figure.unlink()
     with pytest.raises(SystemExit, match="no figure of that name"):
-        figures.small_pictures(["neural_collapse/fig3"], [tmp_path])
+        make_figures.small_pictures(["neural_collapse/fig3"], [tmp_path])
 
 
 @pytest.mark.parametrize("status", ["failed", "not drawn"])
 def test_nothing_is_copied_where_a_notebook_is_not_there(drawn, status):
     drawn[1][1] = status
     with pytest.raises(SystemExit, match="nothing was copied"):
-        figures.draw()
+        make_figures.draw()
     assert not any(file.stat().st_size for file in drawn[2])
     assert not (paths.reference() / "figures/hero.png").exists()

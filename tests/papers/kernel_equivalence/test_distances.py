@@ -5,13 +5,13 @@ import pytest
 import torch
 from marks import slow
 
-from nclib.papers.kernel_equivalence.equivalents import gaussian_mixture
-from nclib.papers.kernel_equivalence.errors import (
+from nclib.papers.kernel_equivalence.distances import (
     equivalence_errors,
     finite_width_kernels,
     matching_errors,
     published_kernels,
 )
+from nclib.papers.kernel_equivalence.equivalents import gaussian_mixture
 from nclib.papers.kernel_equivalence.kernels import Activation
 
 SIZES = ((100, (0, 1, 2)), (200, (0, 1)), (400, (0,)), (800, (0,)))

@@ -5,7 +5,7 @@ Nothing is trained. They are plotted aside, in ``build/figures``, and copied whe
 ``results/reference/``, and small ones, for the first cells of notebooks, to
 ``notebooks/<paper>/images/``.
 
-``python -m nclib.papers.figures NAME …`` renders the small pictures of these notebooks alone.
+``python -m nclib.papers.make_figures NAME …`` renders the small pictures of these notebooks alone.
 """
 
 import os
@@ -91,9 +91,9 @@ def small_pictures(names: Iterable[str], results: Sequence[Path]) -> list[Path]:
     --------
     After ``nclib reproduce kernel_equivalence`` (any profile), with the links in the first cells::
 
-        figures.small_pictures(select(["kernel_equivalence"]), [paths.results("quick")])
+        make_figures.small_pictures(select(["kernel_equivalence"]), [paths.results("quick")])
 
-    ``python -m nclib.papers.figures kernel_equivalence`` does both, aside.
+    ``python -m nclib.papers.make_figures kernel_equivalence`` does both, aside.
     """
     written = []
     for notebook in names:
