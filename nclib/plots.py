@@ -482,6 +482,8 @@ def printed_ticks(ax: Axes, ticks: tuple[float, float], data: str = "CIFAR-10") 
 
 # --- matrices, embeddings, intervals --------------------------------------------------------------
 
+_READABLE_CLASSES = 20
+"""Classes of which each can have its name beside its points or its row."""
 _HALO = [patheffects.withStroke(linewidth=1.8, foreground="white")]
 
 
@@ -526,7 +528,7 @@ def gram(
     """
     matrix = np.asarray(matrix, dtype=float)
     centre = -1 / (len(matrix) - 1)
-    if len(matrix) > 20:
+    if len(matrix) > _READABLE_CLASSES:
         ticks: Any = 20  # one of twenty
     elif classes is None:
         ticks = range(len(matrix))
@@ -629,7 +631,8 @@ def embedding(
     labels : (N,) class numbers
     ax : to draw in
     minority : the class numbers that are minority
-    class_names : written at each class (the number where None)
+    class_names : written at each class (the number where None); nothing is written where there are
+        more than 20 classes, whose names would cover the points
     """
     points = np.asarray(points, dtype=float)
     labels = np.asarray(labels)
@@ -644,7 +647,8 @@ def embedding(
             ax.scatter(x, y, color=colour, marker="x", s=8, linewidths=0.5)
         else:
             ax.scatter(x, y, color=colour, s=5, linewidths=0, alpha=0.7)
-    for k in classes:
+    named = classes if len(classes) <= _READABLE_CLASSES else []
+    for k in named:
         for zorder, halo in ((5, _HALO), (6, None)):  # no halo over the name of another class
             ax.annotate(
                 str(k) if class_names is None else class_names[k],
@@ -665,7 +669,8 @@ def embedding(
     ax.spines[:].set_visible(False)
     if minority:
         ax.scatter([], [], marker="o", s=12, color="0.35", label="majority class")
-        ax.scatter([], [], marker="x", s=12, color="0.35", label="minority class, bold")
+        label = "minority class, bold" if named else "minority class"
+        ax.scatter([], [], marker="x", s=12, color="0.35", label=label)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, handletextpad=0.1)
     return ax
 

@@ -291,6 +291,17 @@ def test_too_few_points_for_t_sne_are_drawn_at_their_distances():
         plots.embed(features * np.nan)
 
 
+def test_a_hundred_classes_have_colours_and_no_names():
+    points = np.random.default_rng(0).normal(size=(300, 2))
+    labels = np.arange(300) % 100
+    ax = plots.embedding(points, labels, axes(), range(50, 100), class_names=["name"] * 100)
+    assert not ax.texts
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["majority class", "minority class"]
+    ax = plots.gram(np.eye(100), axes(), 50, span=1.0, classes=["name"] * 100)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "20", "40", "60", "80"]
+
+
 def test_logarithmic_axes_have_plain_numbers():
     ax = plots.plain_log(axes(), sizes=[10, 200])
     ax.plot([10, 200], [0.01, 20.0])
