@@ -1,11 +1,14 @@
 """Data sets as plain uint8 tensors, the images of one run, and batches made on the device.
 
-The way down: a name → `load_dataset` (all images of a split) → `make_split` (the images that one run trains on, by its
-options and seed) → `Batches` (normalised, augmented, shuffled). There are no worker processes: an image set lives on
-the device as uint8, and every batch is one gather.
+The way down: a name → `load_dataset` (all images of a split) → `make_split` (the images that one
+run trains on, by its options and seed) → `Batches` (normalised, augmented, shuffled). There are no
+worker processes: an image set lives on the device as uint8, and every batch is one gather.
 
-Everything that touches the disk lies below `nclib.paths.data()`. Downloads are verified by checksum; no data set
-is ever taken in place of another.
+The sections in this order: all images of a data set, digits, CIFAR and MNIST, image folders, the
+images of one run, batches.
+
+Everything that touches the disk lies below `nclib.paths.data()`. Downloads are verified by
+checksum; no data set is ever taken in place of another.
 """
 
 import hashlib
@@ -44,7 +47,8 @@ Augment = Literal["none", "flip_crop"]
 
 
 class DataError(ValueError):
-    """Images that are missing, damaged or not what was asked for; the message names what to do next."""
+    """Images that are missing, damaged or not what was asked for; the message names what to do
+    next."""
 
     exit_code = 2
 
@@ -70,9 +74,9 @@ class Dataset:
     def augment(self) -> Augment:
         """What may be done to an image without changing its class.
 
-        Colour images are photographs: mirrored and shifted. Grey ones are digits, letters, garments: left alone, since
-        a mirrored digit is not a digit. Where a folder breaks the rule (house numbers in colour), ask for
-        ``DataConfig(augment="none")``.
+        Colour images are photographs: mirrored and shifted. Grey ones are digits, letters,
+        garments: left alone, since a mirrored digit is not a digit. Where a folder breaks the rule
+        (house numbers in colour), ask for ``DataConfig(augment="none")``.
         """
         return "flip_crop" if self.images.shape[1] == 3 else "none"
 
@@ -82,19 +86,22 @@ class Dataset:
         return torch.bincount(self.labels, minlength=len(self.class_names))
 
 
+# --- All images of a data set ---------------------------------------------------------------------
+
+
 def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     """All images of one split of a data set; a missing one is downloaded or decoded first.
 
     Parameters
     ----------
-    name : "digits" — scikit-learn's 8 × 8 digits, grey levels 0 … 16 scaled to 0 … 255; 40 images a class
-        for testing, the other 1,397 for training, always the same ones;
-        "digit_pairs" — two of those side by side (8 × 16), classes "00" … "99", 100 training and 20 test
-        images a class, all different; training pairs are made of training digits only, test pairs of test
-        digits;
-        "digit_scenes" — 32 × 32: one of the digits 0, 1, 2 and 4, twice its size, in one quadrant and a grating in
-        another whose orientation goes with the class in 77.5 % of the images, see `scene_places`; 100 training and
-        40 test images a class;
+    name : "digits" — scikit-learn's 8 × 8 digits, grey levels 0 … 16 scaled to 0 … 255; 40 images a
+        class for testing, the other 1,397 for training, always the same ones;
+        "digit_pairs" — two of those side by side (8 × 16), classes "00" … "99", 100 training and 20
+        test images a class, all different; training pairs are made of training digits only, test
+        pairs of test digits;
+        "digit_scenes" — 32 × 32: one of the digits 0, 1, 2 and 4, twice its size, in one quadrant
+        and a grating in another whose orientation goes with the class in 77.5 % of the images, see
+        `scene_places`; 100 training and 40 test images a class;
         "cifar10", "cifar100", "mnist", "fashion_mnist" — the originals, verified by checksum, with
         torchvision;
         "folder:PATH" — images of your own, see `resolve_dataset`;
@@ -147,7 +154,7 @@ def fetch(name: str) -> str:
     return load_dataset(name, "train").name
 
 
-# -- Digits: alone, in pairs and in scenes -----------------------------------------------------------------------------
+# --- Digits: alone, in pairs and in scenes --------------------------------------------------------
 
 _TEST_DIGITS = 40  # images a class
 _PAIRS = {"train": 100, "test": 20}  # images a class; 100 so that R = 100 leaves one
@@ -158,7 +165,8 @@ _CUE_AGREES = 0.7
 
 
 def _stream(*numbers: int) -> np.random.RandomState:
-    """Random numbers that define a data set: of NumPy's generators only this one promises never to change."""
+    """Random numbers that define a data set: of NumPy's generators only this one promises never to
+    change."""
     return np.random.RandomState(list(numbers))
 
 
@@ -227,7 +235,7 @@ def _quadrant_masks(places: np.ndarray) -> Tensor:
     return mask.reshape(-1, 32, 32)
 
 
-# -- CIFAR and MNIST, which torchvision downloads, compares with their checksums and reads -----------------------------
+# --- CIFAR and MNIST, which torchvision downloads, verifies and reads -----------------------------
 
 _TORCHVISION = {
     "cifar10": "CIFAR10",
@@ -263,10 +271,11 @@ def _original(name: str, split: str) -> Dataset:
     return Dataset(images, torch.as_tensor(source.targets), class_names, name)
 
 
-# -- Image folders -----------------------------------------------------------------------------------------------------
+# --- Image folders --------------------------------------------------------------------------------
 
 MAX_SIDE = 64
-"""Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the rule)."""
+"""Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the
+rule)."""
 
 # Part of a folder's fingerprint: raise it when the same files decode to other pixels.
 _DECODING_RULE = 1
@@ -304,8 +313,8 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
     ConfigError
         An unknown name, with the nearest right one.
     DataError
-        A folder that is missing, without the same two or more classes in train/ and test/, each with images, or with
-        files that are damaged or not images. All such files are counted.
+        A folder that is missing, without the same two or more classes in train/ and test/, each
+        with images, or with files that are damaged or not images. All such files are counted.
     """
     if name in DATASETS or RESOLVED_FOLDER.fullmatch(name):
         return name
@@ -344,7 +353,8 @@ def _scan(folder: Path) -> _Tree:
         empty += [f"; {split}/{name} has no files" for split in SPLITS if not tree[split].get(name)]
     if empty or len(classes) < 2:
         raise DataError(
-            f"{folder} has not the same two or more classes in train/ and test/. {layout}{''.join(empty[:5])}"
+            f"{folder} has not the same two or more classes in train/ and test/. "
+            f"{layout}{''.join(empty[:5])}"
         )
     return tree
 
@@ -398,8 +408,8 @@ def _each(folder: Path, files: list[Path], function: Callable[[Path], Any]) -> l
         if len(faults) > 5:
             shown.append("…")
         raise DataError(
-            f"{len(faults)} file(s) in {folder} are damaged or not images in {', '.join(_FORMATS)}: "
-            f"{'; '.join(shown)}. Remove or replace them and run again"
+            f"{len(faults)} file(s) in {folder} are damaged or not images in "
+            f"{', '.join(_FORMATS)}: {'; '.join(shown)}. Remove or replace them and run again"
         )
     return values
 
@@ -476,8 +486,8 @@ def _read_cache(resolved: str, split: str) -> Dataset:
     cache = cache_file(resolved)
     if not is_intact(cache):
         raise DataError(
-            f"the images of {resolved} are missing or damaged in {cache.parent}; run `nclib data fetch folder:PATH` "
-            "with the folder they were made from"
+            f"the images of {resolved} are missing or damaged in {cache.parent}; "
+            "run `nclib data fetch folder:PATH` with the folder they were made from"
         )
     with np.load(cache, allow_pickle=False) as stored:
         images = torch.from_numpy(stored[f"{split}_images"])
@@ -485,7 +495,7 @@ def _read_cache(resolved: str, split: str) -> Dataset:
         return Dataset(images, labels, tuple(stored["class_names"].tolist()), resolved)
 
 
-# -- The images of one run ---------------------------------------------------------------------------------------------
+# --- The images of one run ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,15 +504,18 @@ class Split:
 
     Parameters
     ----------
-    train_images, train_labels : (N, C, H, W) uint8 and (N,) int64, the subset that the run trains on
+    train_images, train_labels : (N, C, H, W) uint8 and (N,) int64, the subset that the run trains
+        on
     test_images, test_labels : the same for testing
     counts : (K,) int64, training images by class id
-    minority : (K,) bool. "step": the classes outside the K_A majority ones (also at R = 1, where they are as large);
-        "exponential": classes with fewer images than the median count; "balanced": none
+    minority : (K,) bool. "step": the classes outside the K_A majority ones (also at R = 1, where
+        they are as large); "exponential": classes with fewer images than the median count;
+        "balanced": none
     class_names : K names
-    train_indices, test_indices : int64, ascending, into the data set's own splits; saved with the run
-    mean, std : C floats on the scale 0 … 1, over *all* training images of the data set, so that runs of every imbalance
-        and seed see equally scaled images. A constant channel has std 1/255
+    train_indices, test_indices : int64, ascending, into the data set's own splits; saved with the
+        run
+    mean, std : C floats on the scale 0 … 1, over *all* training images of the data set, so that
+        runs of every imbalance and seed see equally scaled images. A constant channel has std 1/255
     augment : what `Batches.shuffled` does to the images
     """
 
@@ -523,15 +536,16 @@ class Split:
 def make_split(config: DataConfig, seed: int) -> Split:
     """Draw the images of one run.
 
-    Class k keeps n_k images, as `nclib.imbalance` counts them, drawn without replacement from a generator of
-    its own. With one seed a smaller n_k keeps a subset of a larger one.
+    Class k keeps n_k images, as `nclib.imbalance` counts them, drawn without replacement from a
+    generator of its own. With one seed a smaller n_k keeps a subset of a larger one.
 
     Parameters
     ----------
-    config : which data set, how many images, which classes are many. Without n_max the largest classes get as many
-        images as the smallest class of the data set has. Without test_per_class all test images are used.
-    seed : of the subset, the test subset and, for majority="random", the choice of classes, unless the configuration
-        has a subset_seed.
+    config : which data set, how many images, which classes are many. Without n_max the largest
+        classes get as many images as the smallest class of the data set has. Without test_per_class
+        all test images are used.
+    seed : of the subset, the test subset and, for majority="random", the choice of classes, unless
+        the configuration has a subset_seed.
 
     Raises
     ------
@@ -588,7 +602,8 @@ def _class_sizes(
 
 
 def _channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std of each channel on the scale 0 … 1, exactly, from how often each of the 256 grey levels occurs."""
+    """Mean and std of each channel on the scale 0 … 1, exactly, from how often each of the 256 grey
+    levels occurs."""
     levels = torch.arange(256, dtype=torch.float64) / 255
     means = []
     stds = []
@@ -602,7 +617,7 @@ def _channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ..
     return tuple(means), tuple(stds)
 
 
-# -- Batches -----------------------------------------------------------------------------------------------------------
+# --- Batches --------------------------------------------------------------------------------------
 
 
 class Batches:
@@ -610,8 +625,9 @@ class Batches:
 
         x = (image / 255 − mean) / std
 
-    Every image is seen once in a pass. The last batch is smaller when the number of images is not a multiple of
-    the batch size; a last batch of one image, which BatchNorm cannot use, joins the one before it.
+    Every image is seen once in a pass. The last batch is smaller when the number of images is not a
+    multiple of the batch size; a last batch of one image, which BatchNorm cannot use, joins the one
+    before it.
 
     Parameters
     ----------
@@ -619,8 +635,8 @@ class Batches:
     labels : (N,) integers.
     batch_size : images of a batch.
     mean, std : C floats on the scale 0 … 1, as in `Split`.
-    augment : "none", or "flip_crop" for `shuffled`: each image is mirrored with probability ½ and shifted by up to 1/8
-        of each side (4 of 32 pixels), black coming in at the edge.
+    augment : "none", or "flip_crop" for `shuffled`: each image is mirrored with probability ½ and
+        shifted by up to 1/8 of each side (4 of 32 pixels), black coming in at the edge.
     device : where images and batches live.
     dtype : of x; the arithmetic is float32 at least.
     """
@@ -660,8 +676,9 @@ class Batches:
     def shuffled(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """One augmented pass in random order: x (B, C, H, W), y (B,), rows (B,) of the images.
 
-        Order and augmentation follow from seed and epoch alone: not from earlier epochs, the batch size, the
-        device or the global random state, which is not touched. A resumed run therefore goes on exactly.
+        Order and augmentation follow from seed and epoch alone: not from earlier epochs, the batch
+        size, the device or the global random state, which is not touched. A resumed run therefore
+        goes on exactly.
         """
         state = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
         generator = torch.Generator().manual_seed(state)
@@ -686,7 +703,8 @@ class Batches:
         return list(zip(starts, [*starts[1:], total], strict=True))
 
     def _draw_moves(self, generator: torch.Generator) -> Tensor:
-        """(N, 3): mirrored (0 or 1), shift down, shift right; drawn on the CPU, so alike for every device."""
+        """(N, 3): mirrored (0 or 1), shift down, shift right; drawn on the CPU, so alike for every
+        device."""
         draws = [torch.randint(0, 2, (len(self.images),), generator=generator)]
         for side in self.images.shape[2:]:
             most = max(1, round(side / 8))
@@ -698,7 +716,8 @@ class Batches:
 
 
 def _flip_and_shift(images: Tensor, mirrored: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Mirror left-right, then shift, each image by its own numbers; what comes in from outside is 0."""
+    """Mirror left-right, then shift, each image by its own numbers; what comes in from outside is
+    0."""
     batch, channels, height, width = images.shape
     # The row and the column that each pixel is taken from, (B, H) and (B, W).
     y = torch.arange(height, device=images.device) - down[:, None]

@@ -78,8 +78,8 @@ class BackwardNotConverged(RuntimeWarning):
     """
 
 
-# The rules for the gradient. g is the gradient of the loss at z*, J = ∂f/∂z there; all but Unrolled
-# give uᵀ∂f.
+# --- The rules for the gradient -------------------------------------------------------------------
+# g is the gradient of the loss at z*, J = ∂f/∂z there; all but Unrolled give uᵀ∂f.
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Unrolled:
 Gradient = Implicit | Neumann | Phantom | Unrolled
 
 
-# The layer
+# --- The layer ------------------------------------------------------------------------------------
 
 
 class DEQ(nn.Module):
@@ -485,7 +485,7 @@ def _backward_message(solution: Solution, tol: float) -> str:
     )
 
 
-# The cell: what it must not hold, and how it is differentiated
+# --- The cell: what it must not hold, and how it is differentiated --------------------------------
 
 
 def refuse_live_modules(cell: Cell) -> None:
@@ -626,7 +626,7 @@ def refuse_outside_tensors(
         todo.extend(parent for parent, _ in node.next_functions)
 
 
-# The gradient of an equilibrium
+# --- The gradient of an equilibrium ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -721,7 +721,7 @@ def _with_stand_ins(tensors: list[Tensor], left_out: Tensor) -> list[Tensor]:
 class _Adjoint:
     """The map u ↦ g + Jᵀu, for ``fixed_point``.
 
-    ``fixed_point`` calls it with u, g, z and the rows of x and args that are still worked on. Rows leave
+    It is called with u, g, z and the rows of x and args that are still worked on. Rows leave
     and never come back, so that the rows are others where, and only where, their number is another.
     Then J is taken anew: one evaluation of the rows that are left, repaid by the next step.
     """
@@ -789,7 +789,7 @@ def _series(rule: Neumann | Phantom, linearisation: _Linearisation, g: Tensor) -
     return total
 
 
-# Plain steps
+# --- Plain steps ----------------------------------------------------------------------------------
 
 
 @fresh_weights()
@@ -820,6 +820,9 @@ def relative_residual(z: Tensor, fz: Tensor) -> Tensor:
     fz = flat_rows(fz).to(wide)
     size = torch.linalg.vector_norm(fz - z, dim=1)
     return size / (torch.linalg.vector_norm(fz, dim=1) + EPSILON)
+
+
+# --- The size of the Jacobian ---------------------------------------------------------------------
 
 
 def jacobian_frobenius_sq(

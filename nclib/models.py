@@ -1,18 +1,25 @@
-"""The networks: ResNet-18 for small images, and its relatives, which differ only in the last residual block.
+"""The networks: ResNet-18 for small images, and its relatives, which differ only in the last
+residual block.
 
-All share the encoder (stem up to the first block of layer 4) and the classifier without bias, with the same initial
-weights for the same seed. What stands where layer 4's second block was is the kind of network:
+All share the encoder (stem up to the first block of layer 4) and the classifier without bias, with
+the same initial weights for the same seed. What stands where layer 4's second block was is the kind
+of network:
 
     explicit           that block itself, with BatchNorm: the paper's explicit network
-    deq                z* = f(z*, x), the block as an equilibrium cell with input injection and GroupNorm
+    deq                z* = f(z*, x), the block as an equilibrium cell with input injection and
+                       GroupNorm
     explicit_matched   f(x, x), the same block applied once: the same parameters
     weight_tied        the same cell unrolled, z ← f(z, x), and differentiated through
     explicit_flops     untied GroupNorm blocks, as many as cost what the equilibrium costs
 
 The cell may be one of the user's own.
 
-Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not describe the input injection; without
-injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
+Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not describe the input
+injection; without injection the equilibrium does not depend on the image at all, so the cell adds
+the encoder's output x.
+
+Below stand the blocks, the whole network (`Classifier`), what makes a block of a configuration
+(`build_block`), the initial weights, and what makes a network of a configuration (`build_model`).
 """
 
 import inspect
@@ -31,15 +38,15 @@ from nclib.solvers import Anderson, Broyden, FixedPointIteration, Solution
 
 
 class Output(NamedTuple):
-    """What a classifier returns: logits (B, K), features (B, d) and, for an equilibrium, the `Solution` of its
-    solve."""
+    """What a classifier returns: logits (B, K), features (B, d) and, for an equilibrium, the
+    `Solution` of its solve."""
 
     logits: Tensor
     features: Tensor
     solution: Solution | None
 
 
-# -- Blocks ------------------------------------------------------------------------------------------------------------
+# --- Blocks ---------------------------------------------------------------------------------------
 
 
 def conv3x3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
@@ -71,10 +78,11 @@ class BasicBlock(nn.Module):
 
 
 class ResidualCell(nn.Module):
-    """f(z, x) = ReLU(GN(conv ReLU(GN(conv z))) + x), all (B, C, H, W). f(x, x) is a residual block with GroupNorm.
+    """f(z, x) = ReLU(GN(conv ReLU(GN(conv z))) + x), all (B, C, H, W). f(x, x) is a residual block
+    with GroupNorm.
 
-    GroupNorm, because BatchNorm would let the equilibrium of one image depend on its batch mates and on the solver's
-    steps.
+    GroupNorm, because BatchNorm would let the equilibrium of one image depend on its batch mates
+    and on the solver's steps.
     """
 
     def __init__(self, channels: int, groups: int) -> None:
@@ -90,11 +98,11 @@ class ResidualCell(nn.Module):
 
 
 class MDEQCell(ResidualCell):
-    """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of multiscale DEQs (Bai et
-    al. 2020).
+    """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of
+    multiscale DEQs (Bai et al. 2020).
 
-    Its output is normalised and signed where a residual block's is non-negative: on its own that moves NC2 and NC3,
-    so a comparison with an explicit network must share the output stage.
+    Its output is normalised and signed where a residual block's is non-negative: on its own that
+    moves NC2 and NC3, so a comparison with an explicit network must share the output stage.
     """
 
     def __init__(self, channels: int, groups: int) -> None:
@@ -123,7 +131,8 @@ class WeightTied(nn.Module):
 
 
 class UntiedCells(nn.Module):
-    """`num_blocks` residual cells with weights of their own, each applied once to the output of the one before."""
+    """`num_blocks` residual cells with weights of their own, each applied once to the output of the
+    one before."""
 
     def __init__(self, channels: int, groups: int, num_blocks: int) -> None:
         super().__init__()
@@ -135,12 +144,12 @@ class UntiedCells(nn.Module):
         return x
 
 
-# -- The whole network -------------------------------------------------------------------------------------------------
+# --- The whole network ----------------------------------------------------------------------------
 
 
 class Encoder(nn.Sequential):
-    """Stem for small images (3×3 convolution, stride 1, no pooling) and ResNet-18 up to layer 4's first block:
-    (B, C_in, H, W) to (B, 8·width, ⌈H/8⌉, ⌈W/8⌉)."""
+    """Stem for small images (3×3 convolution, stride 1, no pooling) and ResNet-18 up to layer 4's
+    first block: (B, C_in, H, W) to (B, 8·width, ⌈H/8⌉, ⌈W/8⌉)."""
 
     def __init__(self, in_channels: int, width: int) -> None:
         layers: list[nn.Module] = [conv3x3(in_channels, width), nn.BatchNorm2d(width), nn.ReLU()]
@@ -161,7 +170,8 @@ class CosineLinear(nn.Linear):
 
 
 class Classifier(nn.Module):
-    """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier without bias."""
+    """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier
+    without bias."""
 
     def __init__(
         self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, config: ModelConfig
@@ -176,12 +186,14 @@ class Classifier(nn.Module):
         self.classifier = head(dim, num_classes, bias=False)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
-        """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the `Solution` of an
-        equilibrium."""
-        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance. So
-        # the last block and the read-out are computed in the precision of the parameters, in every network alike.
+        """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the `Solution`
+        of an equilibrium."""
+        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the
+        # paper's tolerance. So the last block and the read-out are computed in the precision of the
+        # parameters, in every network alike.
         with torch.autocast(x.device.type, enabled=False):
-            # channels-last pays in the encoder (a tenth to a quarter of a step on a CPU), not on maps as small as these
+            # channels-last pays in the encoder (a tenth to a quarter of a step on a CPU), not on
+            # maps as small as these
             x = x.to(self.classifier.weight.dtype).contiguous()
             if isinstance(self.block, DEQ):
                 return self.block(x)
@@ -199,7 +211,7 @@ class Classifier(nn.Module):
         return self.read_out(z, solution)
 
 
-# -- From a configuration ----------------------------------------------------------------------------------------------
+# --- The last block, from a configuration ---------------------------------------------------------
 
 
 def build_solver(config: SolverConfig) -> FixedPointIteration | Anderson | Broyden:
@@ -213,7 +225,8 @@ def build_solver(config: SolverConfig) -> FixedPointIteration | Anderson | Broyd
 
 
 def build_gradient(config: GradientConfig, tol: float) -> Gradient:
-    """The gradient that a configuration describes; `tol` is what counts as converged after unrolled steps."""
+    """The gradient that a configuration describes; `tol` is what counts as converged after unrolled
+    steps."""
     if config.method == "neumann":
         return Neumann(terms=config.steps)
     if config.method == "phantom":
@@ -224,12 +237,14 @@ def build_gradient(config: GradientConfig, tol: float) -> Gradient:
 
 
 def build_own_cell(config: ModelConfig, channels: int, seed: int) -> nn.Module:
-    """The user's cell for so many channels, with the initial weights that it draws itself after `seed`.
+    """The user's cell for so many channels, with the initial weights that it draws itself after
+    `seed`.
 
     Raises
     ------
     ConfigError
-        When it cannot be imported, raises an error, or returns something else than a tensor like its state.
+        When it cannot be imported, raises an error, or returns something else than a tensor like
+        its state.
     """
     make = import_object(config.cell, config.source)
     takes_groups = "groups" in inspect.signature(make).parameters
@@ -248,7 +263,8 @@ def build_own_cell(config: ModelConfig, channels: int, seed: int) -> nn.Module:
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     if shape != tuple(state.shape):
         raise ConfigError(
-            f"{config.cell} must return a tensor of the shape of its state, {tuple(state.shape)}, and returned {shape}"
+            f"{config.cell} must return a tensor of the shape of its state, {tuple(state.shape)}, "
+            f"and returned {shape}"
         )
     return cell
 
@@ -279,9 +295,12 @@ def build_block(config: ModelConfig, channels: int, seed: int) -> nn.Module:
     return DEQ(cell, solver, gradient, z0=config.start, on_failure="ignore")
 
 
+# --- Initial weights ------------------------------------------------------------------------------
+
+
 def initialise(module: nn.Module, seed: int) -> None:
-    """He initialisation of every convolution from a generator of its own; norms at identity, the classifier as in
-    PyTorch."""
+    """He initialisation of every convolution from a generator of its own; norms at identity, the
+    classifier as in PyTorch."""
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
@@ -301,14 +320,17 @@ def fix_at_etf(classifier: nn.Linear, seed: int) -> None:
     classifier.weight = nn.Parameter(etf.to(classifier.weight.dtype), requires_grad=False)
 
 
+# --- A network, from a configuration --------------------------------------------------------------
+
+
 def build_model(
     config: ModelConfig, num_classes: int, in_channels: int, seed: int = 0
 ) -> Classifier:
     """The network that a configuration describes, with initial weights from `seed` alone.
 
-    Networks built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A
-    cell of the user's own is imported here, and keeps the initialisation that it has itself. The global random state is
-    not touched.
+    Networks built with one seed have the same encoder, the same classifier and, where they have
+    one, the same cell. A cell of the user's own is imported here, and keeps the initialisation that
+    it has itself. The global random state is not touched.
 
     Parameters
     ----------
@@ -324,8 +346,9 @@ def build_model(
     Raises
     ------
     ConfigError
-        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists; when `groups`
-        does not divide it; when a cell of the user's own cannot be imported, has changed, or does not fit.
+        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes
+        exists; when `groups` does not divide it; when a cell of the user's own cannot be imported,
+        has changed, or does not fit.
 
     Examples
     --------
@@ -339,8 +362,8 @@ def build_model(
     if dim < num_classes - 1:
         enough = math.ceil((num_classes - 1) / 8)
         raise ConfigError(
-            f"width={config.width} gives {dim} features; a simplex ETF of {num_classes} classes needs "
-            f"{num_classes - 1}: use width={enough} or more"
+            f"width={config.width} gives {dim} features; a simplex ETF of {num_classes} classes "
+            f"needs {num_classes - 1}: use width={enough} or more"
         )
     with torch.random.fork_rng([]):  # construction draws from the global generator
         encoder = Encoder(in_channels, config.width)

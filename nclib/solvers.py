@@ -28,7 +28,7 @@ GROWTH = 1e6  # a row has diverged when ‖f(z) − z‖ is so many times its fi
 SMALLEST_PIVOT = 0.1  # updates that would bring Broyden's B closer to singular are damped
 
 
-# The answer, and the evidence for it
+# --- The answer, and the evidence for it ----------------------------------------------------------
 
 
 class Status(IntEnum):
@@ -112,7 +112,7 @@ class Solution:
         ).format(**self.summary())
 
 
-# The methods: their options
+# --- The methods: their options -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def paper_solver() -> Broyden:
     return Broyden(tol=1e-3, max_steps=20)
 
 
-# The options, checked when a solver or a gradient rule is made
+# --- The options, checked when a solver or a gradient rule is made --------------------------------
 
 
 def is_whole(number: object) -> bool:
@@ -299,7 +299,7 @@ def check_solver(solver: object) -> None:
         )
 
 
-# The methods: what they remember
+# --- The methods: what they remember --------------------------------------------------------------
 
 
 class _Memory(Protocol):
@@ -483,7 +483,7 @@ class _BroydenMemory:
         return z + new_step
 
 
-# The loop
+# --- The loop -------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,8 +1,11 @@
 """Training of a `Classifier`: one loop for every network, protocol and size.
 
-The loop reads a `RunConfig` and nothing else, logs tidy rows, and hands its state to a checkpoint after each epoch.
-Everything random is seeded per epoch, so a run continued from a checkpoint ends with the same bits as an undisturbed
-one at the same number of threads.
+The loop reads a `RunConfig` and nothing else, logs tidy rows, and hands its state to a checkpoint
+after each epoch. Everything random is seeded per epoch, so a run continued from a checkpoint ends
+with the same bits as an undisturbed one at the same number of threads.
+
+Begin with `train`, the loop over epochs. `Training` holds the network under way: one epoch of it is
+`train_epoch` and `evaluate_epoch`. Above stand what one step needs, and precision and device.
 """
 
 import math
@@ -30,15 +33,18 @@ from nclib.metrics import class_moments
 from nclib.models import Classifier, Output, build_model, count_parameters
 
 HOPELESS_RESIDUAL = 0.1
-"""Samples whose equilibrium residual is above this leave the training loss, of every network (and are counted)."""
+"""Samples whose equilibrium residual is above this leave the training loss, of every network (and
+are counted)."""
 
 BACKWARD_FAILURES_TO_WARN_OF = 0.05
-"""Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
+"""Share of failed backward solves in an epoch above which a warning is given; every share is
+logged."""
 
 EVALUATION_BATCH = 512
 
 ONE_AT_A_TIME = threading.RLock()
-"""Held while a thread of this process trains: precision and determinism are settings of the whole process."""
+"""Held while a thread of this process trains: precision and determinism are settings of the whole
+process."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 _COLUMNS = {
@@ -60,13 +66,16 @@ class Result:
 
     Parameters
     ----------
-    tables : always "history", with the columns epoch, split, metric, value. Of a training, split is "train" or "test"
-        (evaluations of the network at the end of that epoch) or "steps" (averages over the steps of that epoch); its
-        "classes" is the same with a column class, and "cost" has the columns epoch, train_seconds, evaluate_seconds
-    arrays : of a training features, labels, indices and counts, for the tables and figures made from them
+    tables : always "history", with the columns epoch, split, metric, value. Of a training, split is
+        "train" or "test" (evaluations of the network at the end of that epoch) or "steps" (averages
+        over the steps of that epoch); its "classes" is the same with a column class, and "cost" has
+        the columns epoch, train_seconds, evaluate_seconds
+    arrays : of a training features, labels, indices and counts, for the tables and figures made
+        from them
     weights : the network's final state
-    facts : what is kept with the provenance; of a training parameters, updates, the epochs at which it was continued
-        from a checkpoint, and the sessions before that: what trained up to which epoch, at what cost
+    facts : what is kept with the provenance; of a training parameters, updates, the epochs at which
+        it was continued from a checkpoint, and the sessions before that: what trained up to which
+        epoch, at what cost
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -79,7 +88,7 @@ class Result:
         return self.tables["history"]
 
 
-# -- A training step ---------------------------------------------------------------------------------------------------
+# --- A training step ------------------------------------------------------------------------------
 
 
 def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
@@ -90,7 +99,8 @@ def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
 
 
 def usable(output: Output) -> Tensor:
-    """Which samples of a batch enter the loss (B,): finite logits, and an equilibrium that is not hopeless."""
+    """Which samples of a batch enter the loss (B,): finite logits, and an equilibrium that is not
+    hopeless."""
     keep = output.logits.isfinite().all(dim=1)
     if output.solution is None:
         return keep
@@ -100,7 +110,8 @@ def usable(output: Output) -> Tensor:
 def mean_loss(
     losses: Callable[[Tensor, Tensor], Tensor], logits: Tensor, labels: Tensor, keep: Tensor
 ) -> Tensor:
-    """Mean of the losses of the samples to keep; the others have no influence on it or on its gradient.
+    """Mean of the losses of the samples to keep; the others have no influence on it or on its
+    gradient.
 
     Parameters
     ----------
@@ -114,14 +125,16 @@ def mean_loss(
 
 
 def start_distance(layer: DEQ, x: Tensor, z: Tensor) -> Tensor:
-    """‖z₀ − z*‖₂ / ‖z*‖₂ of each image (B,): how far an equilibrium z (B, d, H, W) is from where its solve began."""
+    """‖z₀ − z*‖₂ / ‖z*‖₂ of each image (B,): how far an equilibrium z (B, d, H, W) is from where
+    its solve began."""
     moved = (layer.start(x).to(z.dtype) - z).flatten(1).norm(dim=1)
     size = z.flatten(1).norm(dim=1)
     return moved / size.clamp_min(torch.finfo(z.dtype).tiny)
 
 
 class EpochRecord:
-    """What the steps of one epoch record of their images, kept on the device until the epoch ends."""
+    """What the steps of one epoch record of their images, kept on the device until the epoch
+    ends."""
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
         self.columns: dict[str, list[Tensor]] = defaultdict(list)
@@ -135,8 +148,8 @@ class EpochRecord:
         self.columns[name].append(values.double())
 
     def report(self) -> tuple[dict[str, float], list[tuple[int, str, float]]]:
-        """Means over the steps and images, and (class, metric, value) of what is of interest by class; a class that was
-        not seen has no row."""
+        """Means over the steps and images, and (class, metric, value) of what is of interest by
+        class; a class that was not seen has no row."""
         labels = torch.cat(self.labels)
         seen = self.zeros.index_add(0, labels, torch.ones_like(labels, dtype=torch.float64)).cpu()
         steps = len(self.labels)
@@ -151,12 +164,13 @@ class EpochRecord:
         return means, rows
 
 
-# -- Precision and device ----------------------------------------------------------------------------------------------
+# --- Precision and device -------------------------------------------------------------------------
 
 
 @contextmanager
 def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Precision and determinism of a run, put back afterwards together with the global random state.
+    """Precision and determinism of a run, put back afterwards together with the global random
+    state.
 
     They are those of the whole process, so that threads take turns.
     """
@@ -181,9 +195,11 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
             # Filling every torch.empty would take 3 % of a step.
             deterministic.fill_uninitialized_memory = False
             cudnn.benchmark = not train.deterministic
-            # Convolutions may use TF32 by default, whose 10 bits put an equilibrium to 1e-5 out of reach.
+            # Convolutions may use TF32 by default, whose 10 bits put an equilibrium to 1e-5 out of
+            # reach.
             cudnn.allow_tf32 = half
-            # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
+            # Without its cache, which lasts as long as this block: the weights as first cast would
+            # be used to the end.
             autocast = torch.autocast(
                 device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False
             )
@@ -199,7 +215,8 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
 
 
 def usable_device(name: torch.device | str | None = None) -> torch.device:
-    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, the first CUDA device, else the CPU.
+    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, the first CUDA
+    device, else the CPU.
 
     Raises
     ------
@@ -218,7 +235,7 @@ def usable_device(name: torch.device | str | None = None) -> torch.device:
     return torch.device(name)
 
 
-# -- Training ----------------------------------------------------------------------------------------------------------
+# --- A network under way --------------------------------------------------------------------------
 
 
 def make_optimiser(train: TrainConfig, model: Classifier) -> torch.optim.Optimizer:
@@ -273,6 +290,8 @@ class Training:
         self.tables: dict[str, list[tuple]] = {name: [] for name in _COLUMNS}
         self.outputs: dict[str, Outputs] = {}  # of the last evaluations
 
+    # What a checkpoint keeps
+
     def state(self, session: dict[str, Any]) -> dict[str, Any]:
         """What a checkpoint keeps; `session` says what trained since the last one."""
         return {
@@ -289,6 +308,8 @@ class Training:
         self.epoch = int(state["epoch"])
         self.sessions = list(state["sessions"])
         self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
+
+    # One epoch
 
     @torch.enable_grad()
     def train_epoch(self) -> None:
@@ -327,8 +348,8 @@ class Training:
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 loss.backward()
-            # A sample that leaves the loss can still have left 0 · inf = NaN in a gradient: one such step would end
-            # the network, so it is dropped and counted.
+            # A sample that leaves the loss can still have left 0 · inf = NaN in a gradient: one
+            # such step would end the network, so it is dropped and counted.
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip or math.inf)
             finite = bool(norm.isfinite())
             if finite:
@@ -357,8 +378,9 @@ class Training:
         """Refuse an epoch that trained nothing, and warn of solves that failed."""
         if means["skipped"] == 1 or means["dropped"] == 1 or not math.isfinite(means["loss"]):
             raise self._diverged(
-                f"in epoch {epoch} at rate {rate:g} the loss was {means['loss']:g}, {means['skipped']:.0%} of the "
-                f"samples were left out, and {means['dropped']:.0%} of the steps"
+                f"in epoch {epoch} at rate {rate:g} the loss was {means['loss']:g}, "
+                f"{means['skipped']:.0%} of the samples were left out, "
+                f"and {means['dropped']:.0%} of the steps"
             )
         gradient = self.config.model.gradient
         few_steps_are_meant = (
@@ -367,15 +389,16 @@ class Training:
         failed = means.get("backward_not_converged", 0.0)
         if failed > BACKWARD_FAILURES_TO_WARN_OF and not few_steps_are_meant:
             warnings.warn(
-                f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps",
+                f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; "
+                "allow more max_steps",
                 BackwardNotConverged,
                 stacklevel=2,
             )
         failed = means.get("not_converged", 0.0)
         if failed > 0.5 and epoch == self.config.train.epochs:
             warnings.warn(
-                f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance; allow more steps, "
-                "or make the cell contract more",
+                f"epoch {epoch}: {failed:.0%} of the images have no equilibrium to the tolerance; "
+                "allow more steps, or make the cell contract more",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -383,8 +406,9 @@ class Training:
     def _diverged(self, what: str) -> TrainingDiverged:
         train = self.config.train
         return TrainingDiverged(
-            f"training of {self.config.model.kind!r} diverged: {what}. Use a lower lr (now {train.lr:g}), "
-            f"clip=1.0 (now {train.clip}), or for an equilibrium more max_steps"
+            f"training of {self.config.model.kind!r} diverged: {what}. "
+            f"Use a lower lr (now {train.lr:g}), clip=1.0 (now {train.clip}), "
+            "or for an equilibrium more max_steps"
         )
 
     def evaluate_epoch(self) -> None:
@@ -401,6 +425,8 @@ class Training:
             ]
             self.tables["classes"] += [(epoch, name, *row) for row in rows]
             self.outputs[name] = outputs
+
+    # What is there in the end
 
     def logged(self) -> dict[str, float]:
         """The rows that the last epoch added to the history, by "split/metric"."""
@@ -447,6 +473,9 @@ class Training:
         )
 
 
+# --- The loop over epochs -------------------------------------------------------------------------
+
+
 def train(
     config: RunConfig,
     *,
@@ -461,18 +490,21 @@ def train(
     Parameters
     ----------
     config : data, model, protocol and seed
-    device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's identity
-    checkpoint : with ``load()``, a state or None, called before the first epoch, and ``save(state)``, called after each
-        but the last; left out: nothing is kept
+    device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's
+        identity
+    checkpoint : with ``load()``, a state or None, called before the first epoch, and
+        ``save(state)``, called after each but the last; left out: nothing is kept
     progress : called as ``progress(finished_epochs, epochs)``
-    log : called as ``log(epoch, metrics)`` after each epoch, with all that is in its history: {"steps/loss": 2.3, …}
-    session : gives what each checkpoint says of the session that writes it, such as code, device and cost so far; the
-        facts of a run that goes on from it hold that, with the epoch
+    log : called as ``log(epoch, metrics)`` after each epoch, with all that is in its history:
+        {"steps/loss": 2.3, …}
+    session : gives what each checkpoint says of the session that writes it, such as code, device
+        and cost so far; the facts of a run that goes on from it hold that, with the epoch
 
     Returns
     -------
     Result
-        On the CPU bit for bit the same, at the same number of threads, whether or not the training was interrupted.
+        On the CPU bit for bit the same, at the same number of threads, whether or not the training
+        was interrupted.
 
     Raises
     ------
@@ -513,7 +545,7 @@ def train(
         return training.result()
 
 
-# -- A finished run ----------------------------------------------------------------------------------------------------
+# --- A finished run -------------------------------------------------------------------------------
 
 
 def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
@@ -528,7 +560,8 @@ def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
 def reopen(
     config: RunConfig, weights: Mapping[str, Tensor], device: torch.device
 ) -> tuple[Classifier, Split, dict[str, Batches]]:
-    """A finished run's network with its weights, its images, and the batches it was evaluated on, "train" and "test".
+    """A finished run's network with its weights, its images, and the batches it was evaluated on,
+    "train" and "test".
 
     To be used within `arithmetic`.
     """
