@@ -11,6 +11,7 @@ import importlib
 import os
 import shlex
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ except ModuleNotFoundError:
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nclib.reproduce import Summary
 
 
 class _Group(TyperGroup):
@@ -109,16 +112,19 @@ def _print_frame(frame: "pd.DataFrame") -> None:
 
 
 @contextlib.contextmanager
-def _progress_bar() -> Iterator[Callable[[float, float, str], None]]:
-    """A function to call as ``(done, total, text)``: one live line where stderr is a terminal."""
+def _live_line() -> Iterator[Callable[[float, float, str], None]]:
+    """A function to call as ``(done, of, text)``: one live line where stderr is a terminal, else a
+    line each minute."""
+    if not sys.stderr.isatty():
+        yield _line_each_minute()
+        return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TextColumn
 
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"))
     with Progress(
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),
-        disable=not sys.stderr.isatty(),
+        *columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()
     ) as bar:
         task = bar.add_task("", total=None)
 
@@ -126,6 +132,18 @@ def _progress_bar() -> Iterator[Callable[[float, float, str], None]]:
             bar.update(task, completed=done, total=total, description=text)
 
         yield update
+
+
+def _line_each_minute() -> Callable[[float, float, str], None]:
+    last = time.monotonic()
+
+    def update(done: float, total: float, text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 60:
+            typer.echo(text)
+            last = time.monotonic()
+
+    return update
 
 
 Names = Annotated[
@@ -185,7 +203,8 @@ def reproduce(
             typer.echo(f"{name:44}  {notebooks.title(notebooks.source(name))}")
         return
     _warn_of_git()
-    with _progress_bar() as progress:
+    started = time.monotonic()
+    with _live_line() as progress:
         summary = notebooks.reproduce(
             names or (),
             profile,
@@ -195,17 +214,42 @@ def reproduce(
             force,
             progress=progress,
             everything=everything,
+            largest=largest,
         )
-    ok = summary.ok
-    if largest and not summary.folder:  # it goes with a profile's own parameters
-        ok = notebooks.reproduce_largest(names or (), profile, force) and ok
     if site:
         from nclib import site as web
 
         with paths.results_with(summary.folder):
             if not web.is_newest(profile):
                 _make_site(profile)
-    raise typer.Exit(0 if ok else 1)
+    with paths.results_with(summary.folder):
+        for line in _closing_lines(summary, paths.results(profile), time.monotonic() - started):
+            typer.echo(line)
+    raise typer.Exit(0 if summary.ok else 1)
+
+
+def _closing_lines(summary: "Summary", results: Path, seconds: float) -> list[str]:
+    """What was made, where to look first, how long it took, what did not converge, what is next."""
+    from nclib.reproduce import shown
+
+    counts = []
+    for status in ("executed", "unchanged", "not drawn", "failed"):
+        if summary.count(status) or status == "executed":
+            counts.append(f"{summary.count(status)} {status}")
+    first = results / "site/index.html"
+    if not first.exists():
+        first = results / "notebooks"
+    unsolved = summary.unconverged
+    solver = "every equilibrium was found"
+    if unsolved:
+        solver = f"{len(unsolved)} runs miss some equilibria: {', '.join(unsolved[:3])}"
+    return [
+        f"notebooks: {', '.join(counts)}; {summary.trained} runs trained",
+        f"look first at {shown(first)}; pictures are in {shown(results / 'figures')}",
+        f"it took {seconds / 60:.1f} min",
+        f"solver, at the last epoch of the runs stored here: {solver}",
+        "next: make lab opens the notebooks; nclib reproduce NAME --profile lite takes real images",
+    ]
 
 
 @app.command()
@@ -288,7 +332,7 @@ def train(
     runs.check_runs([config])
     _warn_of_git()
     typer.echo(f"run {run_id(config)}")
-    with _progress_bar() as progress:
+    with _live_line() as progress:
         runs.ensure_runs([config], progress=progress, device=device)
     run = load_run(config)
     metrics = verify.final_values(run).unstack("split").reset_index().rename_axis(columns=None)
@@ -340,7 +384,7 @@ def export(
 
     configs = {}
     for task in reproduce.prepare(reproduce.select(names or ()), profile, parameter or ()):
-        configs |= task.needed
+        configs |= task.runs
     for run in runs.export_reference(list(configs.values()), collection or profile, finished):
         typer.echo(run)
 

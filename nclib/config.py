@@ -700,6 +700,10 @@ class StoredConfig(Config):
         """The run that this one starts from, which is made first."""
         return None
 
+    def seconds(self) -> float:
+        """Roughly how long it takes on a core. Only the time left that is shown depends on it."""
+        return 5.0
+
     def execute(self, job: Any) -> Any:
         """Make this run, of another kind than a classifier: from the job that the engine hands it
         to a `nclib.training.Result`."""

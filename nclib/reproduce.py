@@ -12,10 +12,12 @@ import ast
 import contextlib
 import json
 import os
+import queue
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +35,7 @@ from nclib.config import (
     suggest,
 )
 from nclib.paths import json_bytes, sha256, write_atomic
-from nclib.store import default_store, finished
+from nclib.store import RunStore, default_store, finished, one_place, reference_store
 
 AT_ONCE = 2
 """Notebooks executed at once. Each has a kernel, which loads torch and all else for itself."""
@@ -166,15 +168,18 @@ def pictures(name: str) -> list[Path]:
 
 def parameters(name: str) -> dict[str, Any]:
     """The defaults that a notebook declares in its parameters cell (``name: type = default``), by
-    name, as papermill reads them; nothing is run."""
-    import papermill
-
-    types = {"int": int, "float": float, "str": str, "bool": bool}
+    name; nothing is run, and papermill, which takes seconds to load, is not needed for it."""
     defaults = {}
-    for parameter, declared in papermill.inspect_notebook(source(name)).items():
-        kind = types[declared["inferred_type_name"]]
-        defaults[parameter] = kind(ast.literal_eval(declared["default"]))
+    for cell in read_cells(source(name)):
+        if "parameters" not in cell["metadata"].get("tags", []):
+            continue
+        for statement in ast.parse(cell["source"]).body:
+            kind = _TYPES[statement.annotation.id]
+            defaults[statement.target.id] = kind(ast.literal_eval(statement.value))
     return defaults
+
+
+_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def given_values(
@@ -243,24 +248,33 @@ class Task:
     Parameters
     ----------
     name : "paper/notebook"
+    profile : the size
+    folder : of its results within those of the profile (`nclib.paths.results_with`)
     values : parameters to pass
-    needed : its runs, by id
-    optional : runs that are plotted where they are there, and never trained for this notebook
+    runs : that it plots, by id
+    trains : whether those of them that are not stored are trained for it; otherwise it plots what
+        is stored or tracked
+    needs : "all" of its runs, or at least one "pair" of both networks
     """
 
     name: str
+    profile: str
+    folder: str
     values: dict[str, Any]
-    needed: dict[str, StoredConfig]
-    optional: dict[str, StoredConfig]
+    runs: dict[str, StoredConfig]
+    trains: bool
+    needs: Literal["all", "pair"]
 
     @property
-    def drawable(self) -> bool:
-        """Whether both networks of a pair are there, if the notebook plots those that are."""
+    def has_runs(self) -> bool:
+        """Whether what it needs is finished: stored or tracked (`nclib.store.finished`)."""
+        if self.needs == "all":
+            return len(finished(self.runs)) == len(self.runs)
         networks = []
-        for config in self.optional.values():
+        for config in self.runs.values():
             if isinstance(config, RunConfig) and config.model.kind in runs.PAIR:
                 networks.append(config)
-        return not self.optional or bool(runs.finished_pairs(networks))
+        return bool(runs.finished_pairs(networks))
 
 
 @dataclass(frozen=True)
@@ -274,16 +288,29 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one call of `reproduce` did: a row for each notebook, and the name of the folder of its
-    results within those of the profile (`nclib.paths.results_with`)."""
+    """What one call of `reproduce` did.
+
+    Parameters
+    ----------
+    rows : one for each notebook
+    folder : of its results within those of the profile (`nclib.paths.results_with`)
+    trained : how many runs were trained
+    unconverged : runs with samples whose equilibrium was not found at the last epoch
+    """
 
     rows: list[Row]
     folder: str
+    trained: int = 0
+    unconverged: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether no notebook failed."""
-        return all(row.status != "failed" for row in self.rows)
+        return self.count("failed") == 0
+
+    def count(self, status: str) -> int:
+        """How many notebooks went so."""
+        return sum(row.status == status for row in self.rows)
 
 
 def prepare(
@@ -308,8 +335,12 @@ def prepare(
     """
     declared = {name: parameters(name) for name in names}
     given = given_values(declared, texts)
-    if any("cell" in values for values in given.values()):
+    other_parameters = {}
+    for values in given.values():
+        other_parameters |= values
+    if "cell" in other_parameters:
         search_working_directory()
+    folder = paths.folder_name(other_parameters)
     tasks = []
     for name, values in given.items():
         maker = DRAWN_AS_FAR_AS_THERE.get(name, name)
@@ -322,10 +353,10 @@ def prepare(
             values["profile"] = profile
         if "train" in declared[name]:
             values["train"] = "never" if name in plotted else train
-        if maker != name or name in plotted or (train == "finished" and name in DRAW_A_PART):
-            tasks.append(Task(name, values, needed={}, optional=configs))
-        else:
-            tasks.append(Task(name, values, needed=configs, optional={}))
+        any_pair = maker != name or (train == "finished" and name in DRAW_A_PART)
+        trains = train == "missing" and maker == name and name not in plotted
+        needs = "pair" if any_pair else "all"
+        tasks.append(Task(name, profile, folder, values, configs, trains, needs))
     return tasks
 
 
@@ -336,7 +367,7 @@ def _in_order(tasks: Iterable[Task]) -> list[Task]:
     def rank(task: Task) -> list[Any]:
         urgent = FIRST.index(task.name) if task.name in FIRST else len(FIRST)
         main = task.name.startswith(f"{profiles.MAIN_PAPER}/")
-        return [task.name == SUMMARY, bool(task.optional), urgent, not main]
+        return [task.name == SUMMARY, task.needs == "pair", urgent, not main]
 
     return sorted(tasks, key=rank)
 
@@ -344,7 +375,7 @@ def _in_order(tasks: Iterable[Task]) -> list[Task]:
 # --- one notebook ---------------------------------------------------------------------------------
 
 
-def execute(name: str, values: Mapping[str, Any], profile: str, made_from: str) -> Row:
+def execute(task: Task, made_from: str) -> Row:
     """Execute one notebook, and stamp it with the digest of what it was made from.
 
     One that fails is kept beside the complete ones as ``<name>.failed.ipynb``, and leaves an
@@ -352,63 +383,89 @@ def execute(name: str, values: Mapping[str, Any], profile: str, made_from: str) 
     """
     import papermill
 
-    target = executed(name, profile)
-    failed = target.with_suffix(".failed.ipynb")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        papermill.execute_notebook(
-            source(name),
-            failed,
-            dict(values),
-            progress_bar=False,
-            request_save_on_cell_execute=False,  # a notebook that is interrupted leaves no file
-            extra_arguments=["--log-level=CRITICAL"],  # or the kernel's remarks fill the terminal
-        )
-    except papermill.PapermillExecutionError as error:
-        return Row(name, "failed", f"cell {error.exec_count}: {error.ename}: {error.evalue}")
-    except Exception as error:  # the kernel died, or did not start
-        return Row(name, "failed", f"{type(error).__name__}: {error}")
+    name = task.name
+    with paths.results_with(task.folder):  # its kernel inherits it
+        target = executed(name, task.profile)
+        failed = target.with_suffix(".failed.ipynb")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            papermill.execute_notebook(
+                source(name),
+                failed,
+                dict(task.values),
+                progress_bar=False,
+                request_save_on_cell_execute=False,  # an interrupted notebook leaves no file
+                extra_arguments=["--log-level=CRITICAL"],  # or the kernel's remarks fill the screen
+            )
+        except papermill.PapermillExecutionError as error:
+            return Row(name, "failed", f"cell {error.exec_count}: {error.ename}: {error.evalue}")
+        except Exception as error:  # the kernel died, or did not start
+            return Row(name, "failed", f"{type(error).__name__}: {error}")
     failed.replace(target)
     for picture in pictures(name):
         if picture.is_file():
             write_atomic(target.parent / "images" / picture.name, picture.read_bytes())
-    stamp = {"made_from": made_from, "files": _saved_files(name, profile)}
+    stamp = {"made_from": made_from, "files": _saved_files(task)}
     write_atomic(target.with_suffix(".json"), json_bytes(stamp))
     return Row(name, "executed")
 
 
-def unchanged(name: str, profile: str, made_from: str) -> bool:
+def results_of(task: Task) -> Path:
+    """The folder of the results of a task's call."""
+    results = paths.results() / task.profile
+    return results / "with" / task.folder if task.folder else results
+
+
+def _executed(task: Task) -> Path:
+    return results_of(task) / "notebooks" / f"{task.name}.ipynb"
+
+
+def unchanged(task: Task, made_from: str) -> bool:
     """Whether a notebook was made from the same, and each of its files is what was written."""
     try:
-        stamp = json.loads(executed(name, profile).with_suffix(".json").read_bytes())
+        stamp = json.loads(_executed(task).with_suffix(".json").read_bytes())
     except (OSError, ValueError):
         return False
-    return stamp == {"made_from": made_from, "files": _saved_files(name, profile)}
+    return stamp == {"made_from": made_from, "files": _saved_files(task)}
 
 
-def _saved_files(name: str, profile: str) -> dict[str, str]:
+def _saved_files(task: Task) -> dict[str, str]:
     """The digests of an executed notebook and of the figures and tables that it has saved."""
-    folder = paths.results(profile)
-    files = [executed(name, profile)]
+    folder = results_of(task)
+    files = [_executed(task)]
     for kind in ("figures", "tables"):
-        files += folder.glob(f"{kind}/{name}[._]*")
+        files += folder.glob(f"{kind}/{task.name}[._]*")
     return {file.relative_to(folder).as_posix(): _digest(file) for file in files}
 
 
-def digest_of_inputs(task: Task, profile: str, code: str) -> str:
+def digest_of_inputs(task: Task, code: str) -> str:
     """Digest of all that the results of a notebook depend on: its source and the pictures in it,
     its parameters, its runs, the code and, for `SUMMARY`, the tables that it reads."""
-    files = [source(task.name), *pictures(task.name)]
-    for run in [*task.needed, *finished(task.optional)]:
-        files.append(default_store().root / run / "DONE")
-    if task.optional:  # which runs are tracked by now, and which are sealed until their analysis
+    ids = list(task.runs) if task.needs == "all" else finished(task.runs)
+    files = [source(task.name), *pictures(task.name), *_files_of_runs(ids)]
+    if task.needs == "pair":  # which runs are tracked by now, and which are sealed
         files += sorted(paths.reference().parent.glob("*/*/runs.json"))
     if task.name == SUMMARY:
-        tables = paths.results(profile) / "tables" / profiles.MAIN_PAPER
+        tables = results_of(task) / "tables" / profiles.MAIN_PAPER
         files += [file for file in sorted(tables.glob("*.csv")) if "scorecard" not in file.name]
     values = {name: value for name, value in task.values.items() if name != "train"}
     digests = [[file.parent.name, file.name, _digest(file)] for file in files]
     return sha256(json_bytes([digests, values, code]))
+
+
+def _files_of_runs(ids: Sequence[str]) -> list[Path]:
+    """The files that tell whether one of these runs is another than before. All are read from one
+    place where that has all of them, as notebooks do it."""
+    place = one_place(ids)
+    store = default_store()
+    tracked = reference_store()
+    files = []
+    for run in ids:
+        if isinstance(place, RunStore) or (place is None and store.has(run)):
+            files.append(store.root / run / "DONE")
+        else:
+            files += tracked.files(run)
+    return list(dict.fromkeys(files))
 
 
 def code_digest() -> str:
@@ -419,6 +476,70 @@ def code_digest() -> str:
 
 def _digest(file: Path) -> str:
     return sha256(file.read_bytes()) if file.is_file() else ""
+
+
+# --- how far it is --------------------------------------------------------------------------------
+
+SECONDS_OF_A_NOTEBOOK = 12.0
+"""Roughly, on one core: to start a kernel, load everything, plot and save."""
+
+
+def seconds_of(config: StoredConfig) -> float:
+    """Roughly how long a run takes on a core; only the proportions matter for the time left."""
+    if not isinstance(config, RunConfig):
+        return config.seconds()
+    images = int(profiles.class_counts(config.data).sum())
+    height, width = profiles.outline(config.data.dataset).size
+    one = 5e-4 * (config.model.width / 16) ** 2 * height * width / 64
+    return config.train.epochs * images * one * (2 if config.model.kind == "deq" else 1)
+
+
+class _Meter:
+    """How far a call is: the runs that are done, and the time left, from the work that was done in
+    the time until now.
+
+    Parameters
+    ----------
+    seconds : of work, of each run to be trained (by id) and each notebook (by its place)
+    count : runs that are needed, with those that are stored
+    workers : that train at once; the first guess at the speed
+    progress : is shown it
+    """
+
+    def __init__(
+        self, seconds: Mapping[Any, float], count: int, workers: int, progress: runs.Progress | None
+    ) -> None:
+        self.seconds = dict(seconds)
+        self.total = sum(seconds.values())
+        self.count = count
+        self.workers = workers
+        self.progress = progress
+        self.began = time.monotonic()
+        self.in_hand: list[str] = []
+
+    def end(self, key: Any) -> None:
+        """A run or a notebook is done."""
+        self.seconds.pop(key, None)
+
+    def minutes_left(self) -> float:
+        """The guess at the speed counts as a minute of experience."""
+        left = sum(self.seconds.values())
+        elapsed = time.monotonic() - self.began
+        speed = (self.total - left + 60 * self.workers) / (elapsed + 60)
+        return left / speed / 60
+
+    def show(self, *_: Any) -> None:
+        if self.progress is None:
+            return
+        runs_left = sum(isinstance(key, str) for key in self.seconds)
+        parts = []
+        if self.count:
+            parts.append(f"{self.count - runs_left} of {self.count} runs")
+        minutes = self.minutes_left()
+        parts.append(f"{minutes:.0f} min left" if minutes >= 1.5 else "about a minute left")
+        parts += self.in_hand[:1]
+        left = sum(self.seconds.values())
+        self.progress(self.total - left, self.total, ", ".join(parts))
 
 
 # --- all notebooks --------------------------------------------------------------------------------
@@ -434,6 +555,7 @@ def reproduce(
     echo: Callable[[str], None] = print,
     progress: runs.Progress | None = None,
     everything: bool = False,
+    largest: bool = False,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables.
 
@@ -451,135 +573,251 @@ def reproduce(
         are there, too
     force : execute what is unchanged, too. Runs are never trained again for it
     echo : receives each line that is said
-    progress : as of `nclib.runs.ensure_runs`, called while runs are trained
+    progress : called as ``progress(done, of, text)`` with the work done, and in words the runs that
+        are there, the time left and the notebook in hand
     everything : train the runs of `STUDIES` too, where no names are given
+    largest : next to a profile of toy data with its own parameters, execute the notebooks at their
+        `largest_scales` as well, from stored and tracked runs. ``largest.json`` among the results
+        of the profile keeps the list
 
     Raises
     ------
     ConfigError, DataError
         Before anything is trained.
     """
-    started = time.monotonic()
     one_of(train, runs.TRAIN, "value of train")
-    profiles.get_profile(profile)
     names = list(names)
     plotted = () if names or everything or train != "missing" else STUDIES
+    toy = profiles.get_profile(profile).dataset == "digits"
     tasks = _in_order(prepare(select(names), profile, texts, train, plotted))
-    values: dict[str, Any] = {}
+    folder = tasks[0].folder
+    scales = {}
+    if largest and toy and not folder:
+        scales = largest_scales(select(names))
+    larger = _in_order(_tasks_at(scales))
+
     needed: dict[str, StoredConfig] = {}
     for task in tasks:
-        values |= task.values
-        needed |= task.needed
-    for name in paths.SET_BY_THE_COMMAND:
-        values.pop(name, None)
+        if task.trains:
+            needed |= task.runs
+    with _folders_of_kernels():
+        store = default_store()
+        missing = {run: config for run, config in needed.items() if not store.has(run)}
+        planned = f"profile {profile}: {len(tasks)} notebooks, {len(needed)} runs, "
+        planned += f"{len(needed) - len(missing)} stored"
+        if larger:
+            planned += f"; {len(larger)} notebooks at a larger scale, from stored runs"
+        echo(planned)
+        call = _Call([*tasks, *larger], needed, missing, force, echo, progress, workers)
+        call.work()
 
-    with _folders_of_kernels(paths.folder_name(values)):
-        state = runs.plan(list(needed.values())).set_index("run_id")["state"]
-        stored = int((state == "stored").sum())
-        echo(f"profile {profile}: {len(tasks)} notebooks, {len(needed)} runs, {stored} stored")
-        rows = {}
-        if train != "missing":
-            missing = set(state.index[state == "missing"])
-            for task in tasks:
-                if missing & task.needed.keys() or not task.drawable:
-                    rows[task.name] = Row(task.name, "not drawn")
-        for task in tasks:
-            if task.name in plotted and len(finished(task.optional)) < len(task.optional):
-                rows[task.name] = Row(task.name, "not drawn")
-        wanted = [task for task in tasks if task.name not in rows]
-        if train == "missing":
-            to_train = list(needed.values())
-            workers = workers or runs.default_workers(len(needed) - stored)
-        else:
-            to_train = []
-        rows |= _train_and_execute(wanted, to_train, workers, profile, force, echo, progress)
-        skipped = [name for name, row in rows.items() if row.status == "not drawn"]
-        if skipped:
-            hint = "; --all trains them" if plotted else ""
-            echo(f"not drawn, as some of their runs are missing{hint}: {', '.join(skipped)}")
-        same = sum(row.status == "unchanged" for row in rows.values())
-        minutes = (time.monotonic() - started) / 60
-        echo(f"{minutes:.1f} min, {same} of {len(rows)} notebooks unchanged")
-        echo(f"results are in {paths.results(profile)}")
-    return Summary([rows[task.name] for task in tasks], paths.folder_name(values))
+    skipped = [row.notebook for row in call.rows.values() if row.status == "not drawn"]
+    if skipped:
+        hint = "; --all trains them" if plotted else ""
+        echo(f"not drawn, as some of their runs are missing{hint}: {', '.join(skipped)}")
+    if scales:
+        file = paths.results(profile) / "largest.json"
+        before = json.loads(file.read_bytes()) if file.is_file() else {}
+        write_atomic(file, json_bytes(before | scales))
+    return Summary(
+        rows=[call.rows[number] for number in sorted(call.rows)],
+        folder=folder,
+        trained=sum(store.has(run) for run in missing),
+        unconverged=tuple(_unconverged(needed)),
+    )
 
 
-def _train_and_execute(
-    tasks: Sequence[Task],
-    to_train: Sequence[StoredConfig],
-    workers: int | None,
-    profile: str,
-    force: bool,
-    echo: Callable[[str], None],
-    progress: runs.Progress | None,
-) -> dict[str, Row]:
-    """Train runs, and execute each notebook as soon as its runs are there and those before it have
-    begun; a row for each."""
-    code = code_digest()
-    began: dict[str, Future[Row] | Row] = {}
+class _Call:
+    """The work of one call: runs are trained, and each notebook is executed as soon as its runs are
+    there.
 
-    def begin(task: Task, pool: Executor) -> None:
-        made_from = digest_of_inputs(task, profile, code)
-        if not force and unchanged(task.name, profile, made_from):
-            began[task.name] = Row(task.name, "unchanged")
+    Notebooks wait in a queue, the first in order first. A few desks serve it: threads, each with a
+    process of its own, so that a process that dies costs its notebook alone.
+
+    Parameters
+    ----------
+    tasks : in the order in which they are executed where all are ready
+    needed, missing : the runs to be there in the end, and those of them that are not stored
+    workers, force, echo, progress : as of `reproduce`
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        needed: Mapping[str, StoredConfig],
+        missing: Mapping[str, StoredConfig],
+        force: bool,
+        echo: Callable[[str], None],
+        progress: runs.Progress | None,
+        workers: int | None,
+    ) -> None:
+        self.needed = needed
+        self.force = force
+        self.echo = echo
+        self.code = code_digest()
+        self.workers = workers or runs.default_workers(len(missing))
+        self.rows: dict[int, Row] = {}  # by the place of the task
+        self.stored: set[str] = set()
+        self.waiting: dict[int, Task] = {}
+        seconds: dict[Any, float] = {run: seconds_of(config) for run, config in missing.items()}
+        for number, task in enumerate(tasks):
+            if task.trains or task.needs == "pair" or task.has_runs:
+                self.waiting[number] = task
+                seconds[number] = SECONDS_OF_A_NOTEBOOK
+            else:
+                self.rows[number] = Row(task.name, "not drawn")
+        self.meter = _Meter(seconds, len(needed), max(self.workers, 1), progress)
+        self.queue: queue.PriorityQueue[tuple[float, Task | None, str]] = queue.PriorityQueue()
+        self.pools: list[Any] = []
+        self.stop = threading.Event()
+        self.error: Exception | None = None
+
+    def work(self) -> None:
+        """Do all of it."""
+        desks = [threading.Thread(target=self._desk) for _ in range(AT_ONCE)]
+        for desk in desks:
+            desk.start()
+        try:
+            failures = {}
+            if self.needed:
+                configs = list(self.needed.values())
+                failures = runs.train_missing(
+                    configs, None, self.workers or 1, self.meter.show, stored=self._note_run
+                )
+            self._begin_ready()
+            for number, task in list(self.waiting.items()):
+                lost = [run for run in task.runs if run in failures]
+                if task.trains and lost:
+                    reason = f"{len(lost)} of its {len(task.runs)} runs failed"
+                    row = Row(task.name, "failed", f"{reason}: {failures[lost[0]]}")
+                    self._end(number, task, row)
+                elif not task.trains and not task.has_runs:
+                    self._end(number, task, Row(task.name, "not drawn"))
+                elif task.name != SUMMARY:
+                    self._begin(number)
+            self._wait()
+            for number in list(self.waiting):  # they read what the others leave
+                self._begin(number)
+            self._wait()
+        finally:
+            self.stop.set()
+            for pool in list(self.pools):
+                runs.kill_processes(pool)
+            for _ in desks:
+                self.queue.put((float("inf"), None, ""))  # nothing more is to come
+            for desk in desks:
+                desk.join()
+
+    def _note_run(self, run: str) -> None:
+        self.stored.add(run)
+        self.meter.end(run)
+        self.meter.show()
+        self._begin_ready()
+
+    def _begin_ready(self) -> None:
+        """Begin what is ready: of a notebook with runs to train, all of them are stored. Nothing
+        else begins before the first figure; what plots whatever is there waits for the end."""
+        first = next(iter(self.waiting.values()), None)
+        if first is not None and 0 in self.waiting and not self._is_ready(first):
             return
-        future = pool.submit(execute, task.name, task.values, profile, made_from)
-        future.add_done_callback(lambda done: _tell(done, echo))
-        began[task.name] = future
+        for number, task in list(self.waiting.items()):
+            if self._is_ready(task):
+                self._begin(number)
 
-    with runs.process_pool(AT_ONCE) as pool:
-        waiting = list(tasks)
-        there: set[str] = set()
+    def _is_ready(self, task: Task) -> bool:
+        if task.name == SUMMARY:
+            return False
+        if task.trains:
+            return self.stored.issuperset(task.runs)
+        return task.needs == "all" or task.values.get("train") == "finished"
 
-        def stored(run: str) -> None:
-            there.add(run)
-            while waiting and not waiting[0].optional and there.issuperset(waiting[0].needed):
-                if waiting[0].name == SUMMARY:
-                    break
-                begin(waiting.pop(0), pool)
+    def _begin(self, number: int) -> None:
+        task = self.waiting.pop(number)
+        made_from = digest_of_inputs(task, self.code)
+        if not self.force and unchanged(task, made_from):
+            self._end(number, task, Row(task.name, "unchanged"))
+        else:
+            self.queue.put((number, task, made_from))
 
-        failures = {}
-        if to_train:
-            failures = runs.train_missing(to_train, None, workers or 1, progress, stored=stored)
-        for task in waiting:
-            lost = [run for run in task.needed if run in failures]
-            if lost:
-                reason = f"{len(lost)} of its {len(task.needed)} runs failed: {failures[lost[0]]}"
-                began[task.name] = Row(task.name, "failed", reason)
-                echo(f"{task.name}: failed: {reason}")
-                continue
-            if task.name == SUMMARY:
-                _rows(began)  # it reads what the others leave
-            begin(task, pool)
-        return _rows(began)
+    def _end(self, number: int, task: Task, row: Row) -> None:
+        self.waiting.pop(number, None)
+        self.rows[number] = row
+        self.meter.end(number)
+        if row.status == "executed":
+            self.echo(f"{row.notebook}: {row.status}: {shown(_executed(task))}")
+        elif row.status == "failed":
+            self.echo(f"{row.notebook}: {row.status}: {row.message}")
+
+    def _wait(self) -> None:
+        """Until the queue is worked off."""
+        while self.queue.unfinished_tasks and self.error is None:
+            self.meter.show()
+            time.sleep(0.05)
+        if self.error is not None:
+            raise self.error
+
+    def _desk(self) -> None:
+        try:
+            while not self.stop.is_set():
+                with runs.process_pool(1) as pool:
+                    self.pools.append(pool)
+                    self._serve(pool)
+        except Exception as error:  # the main thread raises it
+            self.error = error
+
+    def _serve(self, pool: Any) -> None:
+        """Execute notebooks, one after the other, until the process dies or all is done."""
+        while True:
+            number, task, made_from = self.queue.get()
+            if task is None or self.stop.is_set():
+                return
+            self.meter.in_hand.append(task.name)
+            died = False
+            try:
+                row = pool.submit(execute, task, made_from).result()
+            except BrokenExecutor:
+                died = True
+                row = Row(task.name, "failed", "its process died, often for want of memory")
+            self.meter.in_hand.remove(task.name)
+            if self.stop.is_set():
+                return
+            self._end(number, task, row)
+            self.queue.task_done()
+            if died:
+                return
 
 
-def _rows(began: Mapping[str, Future[Row] | Row]) -> dict[str, Row]:
-    """The rows of notebooks, once all have ended."""
-    rows = {}
-    for name, outcome in began.items():
-        rows[name] = outcome.result() if isinstance(outcome, Future) else outcome
-    return rows
+def _unconverged(configs: Mapping[str, StoredConfig]) -> list[str]:
+    """Those of these runs in which, at the last epoch, samples missed their equilibrium."""
+    store = default_store()
+    ids = []
+    for run in configs:
+        if "deq" not in run or not store.has(run):  # the id begins with what the run is
+            continue
+        history = store.open(run).history
+        solved = history[history["metric"] == "solver_converged"]
+        last = solved[solved["epoch"] == solved["epoch"].max()]
+        if (last["value"] < 1).any():
+            ids.append(run)
+    return ids
 
 
-def _tell(done: Future[Row], echo: Callable[[str], None]) -> None:
-    if not done.cancelled() and done.exception() is None:
-        row = done.result()
-        message = f": {row.message}" if row.message else ""
-        echo(f"{row.notebook}: {row.status}{message}")
+def shown(path: Path) -> str:
+    """A path as one types it here: relative to the working directory where it lies below that."""
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return str(path)
 
 
 @contextlib.contextmanager
-def _folders_of_kernels(other_parameters: str) -> Iterator[None]:
+def _folders_of_kernels() -> Iterator[None]:
     """What kernels inherit: this project, the folder of these results, one thread, and pictures in
     the notebook, whatever backend the terminal has set."""
-    environment = {
+    environment = runs.worker_environment() | {
         "NCLIB_ROOT": str(paths.root()),
         "NCLIB_RESULTS": str(paths.results()),
         "NCLIB_DATA": str(paths.data()),
-        "NCLIB_WITH": other_parameters,
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
     }
     with paths.environment_restored(environment):
         os.environ.update(environment)
@@ -622,13 +860,16 @@ def _task_at(scale: Mapping[str, Any], name: str) -> Task | None:
     except ConfigError:  # a notebook without these parameters, or without these data
         return None
     follows = set(scale["parameters"]) <= set(task.values)
-    complete = len(finished(task.needed)) == len(task.needed)
-    has_runs = bool(task.needed or task.optional)
-    return task if follows and has_runs and complete and task.drawable else None
+    return task if follows and task.runs and task.has_runs else None
+
+
+def _tasks_at(scales: Mapping[str, Mapping[str, Any]]) -> list[Task]:
+    """The notebooks at the scales that `largest_scales` has chosen for them."""
+    return [_task_at(scale, name) for name, scale in scales.items()]
 
 
 def _in_words(task: Task) -> dict[str, str]:
-    configs = [*task.needed.values(), *task.optional.values()]
+    configs = list(task.runs.values())
     images = dict.fromkeys(profiles.images_of(config) for config in configs)
     networks = [config for config in configs if isinstance(config, RunConfig)]
     scale = profiles.scale_of(networks) if networks else ""
@@ -637,32 +878,3 @@ def _in_words(task: Task) -> dict[str, str]:
 
 def _as_typed(scale: Mapping[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in scale["parameters"].items()]
-
-
-def reproduce_largest(
-    names: Iterable[str] = (),
-    profile: str = "quick",
-    force: bool = False,
-    echo: Callable[[str], None] = print,
-) -> bool:
-    """Execute notebooks at their largest scale from stored and tracked runs, without training, next
-    to a profile of toy data; whether none failed.
-
-    ``largest.json`` among the results of the profile keeps what `largest_scales` returns.
-    """
-    if profiles.get_profile(profile).dataset != "digits":
-        return True
-    wanted = largest_scales(select(names))
-    ok = True
-    for folder in dict.fromkeys(scale["folder"] for scale in wanted.values()):
-        chosen = [name for name, scale in wanted.items() if scale["folder"] == folder]
-        scale = wanted[chosen[0]]
-        echo(f"from stored runs, without training: {folder.replace('/with/', ' with ')}")
-        summary = reproduce(
-            chosen, scale["profile"], _as_typed(scale), train="finished", force=force, echo=echo
-        )
-        ok = ok and summary.ok
-    file = paths.results(profile) / "largest.json"
-    before = json.loads(file.read_bytes()) if file.is_file() else {}
-    write_atomic(file, json_bytes(before | wanted))
-    return ok

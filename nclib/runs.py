@@ -663,9 +663,7 @@ def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecuto
         try:
             yield pool
         finally:
-            # From Python 3.14 on, this is pool.kill_workers().
-            for process in list((pool._processes or {}).values()):
-                process.kill()
+            kill_processes(pool)
             pool.shutdown(cancel_futures=True)
         if pool._broken and not started.is_set():
             raise ConfigError(
@@ -673,6 +671,12 @@ def process_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecuto
                 'save it as a file, write if __name__ == "__main__": above what trains, '
                 "and indent that"
             )
+
+
+def kill_processes(pool: concurrent.futures.ProcessPoolExecutor) -> None:
+    """End the processes of a pool at once. From Python 3.14 on, this is pool.kill_workers()."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
 
 
 def worker_environment() -> dict[str, str]:

@@ -546,6 +546,12 @@ class ReferenceStore:
     def has(self, run: str) -> bool:
         return run in self._index()
 
+    def files(self, run: str) -> list[Path]:
+        """The files that a reference run is read from, those of its whole collection among
+        them."""
+        folder = self._index()[run]
+        return [folder / "runs.json", folder / "history.csv.xz", folder / f"arrays/{run}.npz"]
+
     def open(self, run: str) -> StoredRun:
         """One reference run, its history and arrays read when they are asked for; raises
         `CorruptRun` when it is not there, or has not the options that its name stands for."""
@@ -691,10 +697,11 @@ def one_place(runs: Iterable[str]) -> RunStore | ReferenceStore | None:
     """The run store where it has all of these runs, else the tracked results where they have all;
     None where some are only here and some only there."""
     runs = list(runs)
-    for place in (default_store(), reference_store()):
-        if all(place.has(run) for run in runs):
-            return place
-    return None
+    store = default_store()
+    if all(store.has(run) for run in runs):
+        return store
+    tracked = reference_store()
+    return tracked if set(tracked.ids()).issuperset(runs) else None
 
 
 def load_run(config: StoredConfig | str) -> StoredRun:

@@ -132,4 +132,5 @@ def bench(project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "process_pool", inline_pool)
     monkeypatch.setattr("papermill.execute_notebook", bench.execute)
     monkeypatch.setattr(reproduce, "FIRST", [])
+    monkeypatch.setattr(reproduce, "AT_ONCE", 1)
     return bench

@@ -65,6 +65,8 @@ def run_of(seed: int) -> str:
 class Inline(Executor):
     """Works where it is called."""
 
+    _processes = None
+
     def submit(self, work, *arguments):
         future = Future()
         future.set_result(work(*arguments))

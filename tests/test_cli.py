@@ -11,7 +11,7 @@ import pytest
 from command import as_typed, nclib
 from reproduction import figure, run_of, write_notebook
 
-from nclib import data, paths, reproduce, runs, site, training
+from nclib import cli, data, paths, runs, site, training
 from nclib.config import ConfigError, run_id
 from nclib.metrics import nc_report
 from nclib.profiles import experiment
@@ -177,14 +177,25 @@ def test_options_reach_the_notebooks(bench):
     assert FIG1 in nclib("reproduce", "--list").stdout
 
 
-def test_largest_follows_and_goes_with_the_profiles_own_parameters_alone(bench, monkeypatch):
-    calls = []
-    monkeypatch.setattr(reproduce, "reproduce_largest", lambda *given: calls.append(given) or False)
+def test_the_end_says_what_was_made_where_it_is_and_what_is_next(bench):
     figure(FIG1)
-    assert nclib("reproduce", "fig1", *QUIET, "--largest").exit_code == 1
-    assert calls == [(["fig1"], "smoke", False)]
-    assert nclib("reproduce", "fig1", *QUIET, "--largest", "-p", "epochs=3").exit_code == 0
-    assert len(calls) == 1
+    figure("neural_collapse/fig2", "1 / 0")
+    lines = nclib("reproduce", *QUIET).stdout.splitlines()[-5:]
+    assert lines[0] == "notebooks: 1 executed, 1 failed; 3 runs trained"
+    folder = paths.results("smoke")
+    assert lines[1] == f"look first at {folder / 'notebooks'}; pictures are in {folder / 'figures'}"
+    assert lines[2].startswith("it took 0.") and lines[3].endswith("every equilibrium was found")
+    assert lines[4].startswith("next: make lab")
+
+
+def test_where_no_terminal_is_a_line_is_printed_each_minute(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
+    with cli._live_line() as update:
+        for second in (30, 61, 90, 122):
+            now[0] = second
+            update(1, 2, f"at {second} s")
+    assert capsys.readouterr().out.split("\n")[:2] == ["at 61 s", "at 122 s"]
 
 
 def test_the_site_is_made_once_and_again_after_a_notebook_was_executed(bench, monkeypatch):

@@ -1,9 +1,10 @@
 """Notebooks: which are meant, what is passed to them, when they are executed, what fails."""
 
 import json
+import lzma
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +22,14 @@ TABLE9 = "neural_collapse/table9"
 
 def statuses(summary):
     return [row.status for row in summary.rows]
+
+
+def wait_for(happened):
+    for _ in range(200):
+        if happened():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -246,6 +255,8 @@ def test_a_notebook_is_executed_while_the_runs_of_others_are_trained(bench, monk
     executed_before = {}
 
     def train(config, *rest, **options):
+        if config.seed == 0:
+            wait_for(lambda: FIG2 in bench.executed)
         executed_before[config.seed] = list(bench.executed)
         bench.train(config, *rest, **options)
 
@@ -275,7 +286,7 @@ def test_the_summary_is_last_and_executed_again_when_a_table_changed(bench):
 
 
 def test_the_summary_waits_for_the_tables_of_those_that_began_before_it(bench, monkeypatch):
-    monkeypatch.setattr(runs, "process_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(reproduce, "AT_ONCE", 2)
     write_notebook(TABLE9, "import time\ntime.sleep(0.5)", SAVE.format(name=TABLE9))
     table = paths.results("smoke") / f"tables/{TABLE9}.csv"
     write_notebook(reproduce.SUMMARY, f"from pathlib import Path\nassert Path('{table}').exists()")
@@ -338,6 +349,40 @@ def test_studies_are_plotted_from_what_is_there_and_trained_where_somebody_asks(
     assert set(bench.trained) == {run_of(2)}
 
 
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def test_the_live_line_has_runs_time_left_and_the_notebook_in_hand(bench, monkeypatch):
+    monkeypatch.setattr(reproduce, "SECONDS_OF_A_NOTEBOOK", 600.0)
+    figure(FIG1)
+    write_notebook("walkthrough/01", "import time\ntime.sleep(0.5)")
+    said = []
+    bench.reproduce(progress=lambda done, of, text: said.append((done / of, text)))
+    done, texts = zip(*said, strict=True)
+    assert list(done) == sorted(done) and done[0] < 0.1
+    assert any(text.startswith("1 of 2 runs, 20 min left") for text in texts)
+    assert any(text.endswith("left, walkthrough/01") for text in texts)
+    assert f"{FIG1}: executed: {reproduce.executed(FIG1, 'smoke')}" in bench.lines
+
+
+def test_the_time_left_follows_the_speed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(reproduce.time, "monotonic", lambda: now[0])
+    work = {str(number): 10.0 for number in range(100)}
+    meter = reproduce._Meter(work, len(work), 2, None)
+    assert meter.minutes_left() == pytest.approx(1000 / 2 / 60)
+    for number in range(60):  # at half of the speed that was guessed
+        now[0] += 10
+        meter.end(str(number))
+    assert meter.minutes_left() == pytest.approx(400 / 60, rel=0.1)
+
+
+def test_runs_with_unsolved_samples_are_named(bench, monkeypatch):
+    figure(FIG1)
+    monkeypatch.setattr(reproduce, "_unconverged", lambda configs: [run_of(0)])
+    assert bench.reproduce().unconverged == (run_of(0),)
+
+
 # --- the largest scale ----------------------------------------------------------------------------
 
 SEEDS = 'profile: str = "quick"\nseeds: int = 0\nwidth: int = 0\n'
@@ -368,15 +413,25 @@ def test_the_first_scale_whose_runs_are_all_there_is_executed_and_listed(
 ):
     monkeypatch.setattr(reproduce, "DRAW_A_PART", [])
     tracked({"width": 64}, {"seeds": 1})
-    assert reproduce.reproduce_largest(profile="smoke", echo=bench.lines.append)
+    assert bench.reproduce(train="never", largest=True).ok
     folder = "smoke/with/seeds=1"
     assert (paths.results() / folder / f"tables/{FIG1}.csv").is_file()
-    assert not bench.trained and bench.executed == [FIG1]  # Figure 2 needs seed 2, too
+    # Figure 2 needs seed 2, too
+    assert not bench.trained and bench.executed == [FIG1, FIG1]
     scale = {"profile": "smoke", "parameters": {"seeds": 1}, "scale": "toy", "images": "digits"}
     listing = json.loads((paths.results("smoke") / "largest.json").read_text())
     assert listing == {FIG1: scale | {"folder": folder}}
-    reproduce.reproduce_largest(profile="smoke", echo=bench.lines.append)
-    assert bench.executed == [FIG1]
+    again = bench.reproduce(train="never", largest=True)
+    assert statuses(again) == ["unchanged", "not drawn", "unchanged"]
+    assert len(bench.reproduce("fig1", texts=["seeds=1"], train="never", largest=True).rows) == 1
+
+
+def test_a_changed_reference_is_noticed(bench, tracked):
+    assert statuses(bench.reproduce("fig1", train="never")) == ["executed"]
+    assert statuses(bench.reproduce("fig1", train="never")) == ["unchanged"]
+    rows = paths.reference() / "small/history.csv.xz"
+    rows.write_bytes(lzma.compress(lzma.decompress(rows.read_bytes()) + b"\n"))
+    assert statuses(bench.reproduce("fig1", train="never")) == ["executed"]
 
 
 def test_what_plots_the_runs_that_are_there_needs_one_pair(tracked, monkeypatch):
@@ -422,3 +477,17 @@ def test_papermill_executes_notebooks_in_kernels_of_their_own(project, monkeypat
     again = reproduce.reproduce(["walkthrough/01"], "smoke", ["epochs=7"], echo=lines.append)
     assert statuses(again) == ["unchanged"]
     assert Path.cwd() == tmp_path
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_its_notebook_alone(project, monkeypatch):
+    monkeypatch.setattr("nclib.profiles.makers", dict)
+    monkeypatch.setattr(reproduce, "AT_ONCE", 1)
+    for number in (1, 2, 3):
+        figure(f"walkthrough/0{number}")
+    kill = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time\ntime.sleep(60)"
+    write_notebook("walkthrough/02", kill)
+    lines = []
+    summary = reproduce.reproduce(profile="smoke", echo=lines.append)
+    assert statuses(summary) == ["executed", "failed", "executed"]
+    assert "its process died" in summary.rows[1].message

@@ -109,6 +109,9 @@ class ShallowConfig(StoredConfig):
     def needs(self) -> RunConfig | None:
         return self.encoder
 
+    def seconds(self) -> float:
+        return 3.7 if self.model.kind in DEQS else 0.6
+
     def execute(self, job: Job) -> Result:
         return train_shallow(self, job)
 

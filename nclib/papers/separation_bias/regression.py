@@ -66,6 +66,18 @@ class RegressionConfig(StoredConfig):
         task = self.task.label().replace("^", "")
         return f"{task}-{self.model.kind}{self.model.width}{shape}"
 
+    def seconds(self) -> float:
+        model = self.model
+        if model.kind == "fnn":
+            one_step = 0.8e-3 + 0.2e-3 * model.depth
+        elif model.kind == "self_loop_deq":
+            one_step = 2.7e-3
+        elif model.iterations:
+            one_step = 1.5e-3 + 0.15e-3 * model.iterations
+        else:
+            one_step = 11e-3
+        return self.steps * one_step
+
     def execute(self, job: Job) -> Result:
         return train_regression(self, job.progress)
 
