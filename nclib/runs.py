@@ -512,12 +512,22 @@ def attempt(
 def _failure(error: BaseException, run: str, store: RunStore) -> str:
     """The error in a sentence, and the file beside the checkpoint that has its traceback."""
     sentence = f"{type(error).__name__}: {error}"
+    if _lacks_memory(error):
+        sentence = f"there is not enough memory for it: go on with fewer workers ({sentence})"
     text = "".join(traceback.format_exception(error))
     try:
         path = write_atomic(store.partial(run) / "traceback.txt", text)
     except OSError as no_disk:
         return f"{sentence}\n    traceback: not written ({no_disk})"
     return f"{sentence}\n    traceback: {path}"
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: of Python, on a GPU, or, where PyTorch has no error of its own
+    for it, on the CPU."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 # --- where runs are trained -----------------------------------------------------------------------

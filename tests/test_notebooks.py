@@ -73,6 +73,15 @@ def test_they_begin_with_their_claim_and_their_parameters():
         assert shared <= set(reproduce.parameters(name)), name
 
 
+def test_every_notebook_with_a_hundred_class_column_declares_its_data_set():
+    plain = profiles.get_profile("full")
+    with_hundred = profiles.override(plain, hundred_dataset="digit_pairs")
+    for name in NAMES:
+        make = profiles.makers().get(reproduce.DRAWN_AS_FAR_AS_THERE.get(name, name))
+        has_column = make is not None and len(make(with_hundred)) > len(make(plain))
+        assert ("hundred_dataset" in reproduce.parameters(name)) == has_column, name
+
+
 def test_saving_is_folded_and_comes_last():
     for name in NAMES:
         cells = _read(name)["cells"]

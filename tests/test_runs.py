@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import faults
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -238,6 +239,17 @@ def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, store, 
     for config in GRID[:2]:
         assert_equal(run_id(config), store, undisturbed)
     assert debris(store) == []
+
+
+@pytest.mark.parametrize("where", ["torch", "numpy"])
+def test_a_run_that_exceeds_memory_says_so(store, monkeypatch, where):
+    def greedy(*_):
+        return {"torch": torch.empty, "numpy": np.empty}[where](2**55)
+
+    monkeypatch.setattr(runs, "train_run", greedy)
+    store.root.mkdir(parents=True, exist_ok=True)
+    failure = runs.attempt(_config(), str(store.root)).failure
+    assert failure.startswith("there is not enough memory for it: go on with fewer workers (")
 
 
 @pytest.mark.usefixtures("warm")
