@@ -87,8 +87,9 @@ test: setup
 test-slow: setup
 	$(PYTEST) -m slow $(ARGS)
 
+# The whole clone is to be seen in it, as the index links to docs.
 lab: setup
-	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
+	$(BIN)/jupyter lab --ServerApp.root_dir=. $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
 
 # The core against its peers. It wants idle cores.
 bench: SCRIPTS = training solver
