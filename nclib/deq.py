@@ -489,14 +489,20 @@ def _backward_message(solution: Solution, tol: float) -> str:
 
 
 def refuse_live_modules(cell: Cell) -> None:
-    """Raise ValueError for a module that is another map each time, or mixes the rows."""
+    """Raise ValueError for a module that is another map each time, or mixes the rows.
+
+    Modules are known by their kind, since a reader has to be told which one it is and what to do
+    about it. To evaluate the cell twice and compare would say neither.
+    """
     if not isinstance(cell, nn.Module):
         return
     for name, module in cell.named_modules():
         remedy = _remedy(module)
         if remedy:
-            what = f"cell.{name}, a {type(module).__name__},".replace(".,", ",")
-            raise ValueError(f"{what} makes the cell another map each time: {remedy}")
+            owner = name.partition(".parametrizations.")[0]  # of a parametrised weight
+            path = f"cell.{owner}".rstrip(".")
+            kind = type(cell.get_submodule(owner)).__name__
+            raise ValueError(f"{path}, a {kind}, makes the cell another map each time: {remedy}")
 
 
 def _remedy(module: nn.Module) -> str:
@@ -519,7 +525,7 @@ def _remedy(module: nn.Module) -> str:
         return (
             "spectral_norm moves its estimate at each evaluation in training mode. Use weight_norm "
             "or orthogonal of torch.nn.utils.parametrizations, or put this module in evaluation "
-            "mode, .eval(), after layer.train()"
+            "mode, .eval(), after each layer.train()"
         )
     if _drops(module):
         return "set its rate to 0, or give one mask for the whole solve in args=(mask,)"

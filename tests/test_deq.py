@@ -684,6 +684,7 @@ LIVE = [
         nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 8, 1)),
         "spectral_norm moves its estimate",
     ),
+    (nn.utils.spectral_norm(nn.Conv2d(8, 8, 1)), "spectral_norm moves its estimate"),
 ]
 
 
@@ -694,7 +695,7 @@ def test_modules_that_change_from_one_evaluation_to_the_next_are_refused(module,
     cell = ConvCell()
     cell.extra = copy.deepcopy(module)
     x = random(4, 8, 4, 4, dtype=torch.float32)
-    with pytest.raises(ValueError, match=rf"^cell.extra.* a \w+, .*{remedy}"):
+    with pytest.raises(ValueError, match=rf"^cell.extra, a \w+, .*{remedy}"):
         DEQ(cell)(x)
     DEQ(cell, on_failure="ignore").eval()(x)
 
@@ -711,6 +712,20 @@ def test_modules_that_stay_what_they_are_are_taken(module):
     cell = ConvCell().train()
     cell.extra = module
     DEQ(cell)(random(4, 8, 4, 4, dtype=torch.float32))
+
+
+def test_spectral_norm_is_taken_as_its_error_says():
+    torch.manual_seed(0)
+    cell = ConvCell()
+    cell.conv2 = nn.utils.parametrizations.spectral_norm(cell.conv2)
+    layer = DEQ(cell).train()
+    with pytest.raises(ValueError, match=r"^cell.conv2, a ParametrizedConv2d, .* \.eval\(\)"):
+        layer(random(4, 8, 4, 4, dtype=torch.float32))
+    cell.conv2.eval()
+    z, solution = layer(random(4, 8, 4, 4, dtype=torch.float32))
+    assert solution.converged.all()
+    z.sum().backward()
+    assert cell.conv2.parametrizations.weight.original.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(
