@@ -65,7 +65,8 @@ class Solution:
     status : (B,) integer codes of ``Status``
     steps : (B,) calls of f on the row, the one that measured its residual included
     num_evals : calls of f made in all, T
-    trace : (T, B) residual of each iterate; once a row is done its last value is repeated
+    trace : (T, B) residual of each iterate; once a row is done its last value is repeated. With
+        ``Unrolled`` (1, B), that of the last
     num_failed : how many rows have not converged. A number of the CPU: to ask the tensors above
         waits for a GPU. None of ``Unrolled``, whose steps wait for nothing
     num_undefined : how many rows are NaN, of the CPU too
