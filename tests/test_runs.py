@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
-from marks import slow
 
 import nclib as nc
 from nclib import paths, provenance, runs, training
@@ -284,6 +283,7 @@ def test_each_gpu_has_as_many_runs(monkeypatch):
 SCRIPT = f"import nclib as nc\nif GUARD:\n    nc.ensure_runs([nc.RunConfig(**{_config().model_dump()})], workers=2)\n"
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_to_have_one(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT.replace("GUARD", "True"))
     done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
@@ -346,6 +346,7 @@ def test_the_traceback_of_a_run_that_fails_is_kept(tmp_path, monkeypatch, store)
     assert 'fails.py", line 8, in forward' in file.read_text()
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_warning_of_a_cell_of_ones_own_is_given_once(tmp_path, monkeypatch, store):
     warning = 'warnings.warn("too large", type("Mine", (RuntimeWarning,), {}))'
     configs = _of_own_cell(tmp_path, monkeypatch, "warns", warning, [0, 1])
@@ -442,7 +443,8 @@ def test_forty_kills_at_random_moments(tmp_path):
     assert debris(killed) == debris(reference) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, *slow(signal.SIGINT)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_command_takes_its_processes_along(tmp_path, number):
     child = faults.start(_busy_client, str(tmp_path / "results"))
     with faults.children(child):
