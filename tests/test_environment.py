@@ -220,6 +220,7 @@ def test_the_python_of_the_page_on_the_library_runs(tmp_path, monkeypatch, capsy
     assert compared == 4
 
 
+@pytest.mark.slow
 def test_the_python_of_custom_cells_runs(tmp_path, monkeypatch):
     """On few images, in one epoch."""
     cell, *blocks = _python(_custom_cells())

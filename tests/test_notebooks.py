@@ -23,7 +23,6 @@ NO_IMAGES = {f"separation_bias/{name}" for name in NOTEBOOKS}
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""
 QUICK = {
-    "walkthrough/05_neural_collapse",
     "neural_collapse/audit",
     "neural_collapse/table1",
     "kernel_equivalence/spectra",

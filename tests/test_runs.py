@@ -65,8 +65,8 @@ def store():
 
 @pytest.fixture
 def warm(monkeypatch):
-    """Workers are forked from a server that has imported everything, in 50 ms and not in 5 s.
-    `test_processes_give_the_bits_of_a_serial_run` starts them as users do."""
+    """Workers are forked from a server that has imported everything, in 50 ms and not in 5 s. The
+    slow tests of a killed command and of a script without a guard start them as users do."""
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: faults.SERVER)
 
 
@@ -163,6 +163,7 @@ def test_never_training_names_what_is_missing(trained):
 # --- where runs are trained -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("warm")
 def test_processes_give_the_bits_of_a_serial_run(undisturbed, store):
     told = []
     ensure_runs(GRID, workers=2, progress=lambda *state: told.append(state))

@@ -37,6 +37,7 @@ def test_bits_are_the_recorded_ones(name):
         )
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_is_off_by_a_millionth_is_seen(monkeypatch):
     name = "linear classifier, cross_entropy"
     before, exact = bits.train([name]), training.learning_rate

@@ -9,7 +9,7 @@ import pytest
 import record
 
 RECORDED = json.loads(record.NUMBERS.read_text(encoding="utf-8"))
-FAST = ("quick/neural_collapse/table1", "quick/neural_collapse/fig3", "quick/neural_collapse/audit")
+FAST = ("quick/neural_collapse/table1", "quick/neural_collapse/audit")
 FAST += ("full-jpeg/neural_collapse/table3",)
 
 

@@ -79,6 +79,7 @@ def test_each_certificate_is_ok(all_results):
         assert result.ok, result.certificate
 
 
+@pytest.mark.slow
 def test_each_certificate_can_fail_by_each_of_its_numbers():
     for name, claimed in CLAIMED:
         failures = []

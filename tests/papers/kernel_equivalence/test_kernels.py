@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from marks import thinned
 
 from nclib.papers.kernel_equivalence.equivalents import gaussian_mixture
 from nclib.papers.kernel_equivalence.kernels import (
@@ -154,7 +155,7 @@ def test_both_expectations_agree_with_quadrature_in_two_dimensions(which, tau_u,
 # --- kernels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES))
 def test_the_kernels_solve_the_equations_that_define_them(name):
     x = gaussian_mixture(4, 12)[0]
     kernels = implicit_kernels(x, name, 0.2)

@@ -165,10 +165,11 @@ def test_runs_in_two_precisions_are_not_compared():
 
 def test_pairs_on_two_kinds_of_processor_are_told_and_unknown_is_no_kind():
     frame = block({"deq": -0.2})
-    one = protocol3.analyse_block(frame, records(frame)).pairs
+    one = protocol3.processor_pairs(frame, records(frame))
     assert one["one kind"].all() and len(one) == 15
     for kinds in ({"deq": ("Xeon", "none")}, {model: ("Xeon", None) for model in ALL_THREE}):
-        assert not protocol3.analyse_block(frame, records(frame, kinds)).pairs["one kind"].any()
+        told = protocol3.processor_pairs(frame, records(frame, kinds))
+        assert not told["one kind"].any()
 
 
 def test_cifar100_is_judged_at_100_and_its_accuracy_over_both_ratios():

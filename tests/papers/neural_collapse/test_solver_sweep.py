@@ -85,6 +85,7 @@ def test_rows_of_probes_are_never_taken_for_rows_of_runs(frame):
     assert not rows.duplicated(["run_id", "split", "sweep", "method", "at", "metric"]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("reference")
 def test_a_probe_asked_for_alone_trains_its_base_once(trained):
     base, probe = _base(step=False), _probe(_base(step=False), last_step=2, last_digit=1)
