@@ -26,7 +26,7 @@ from nclib.data import resolve_dataset
 from nclib.metrics import LABELS
 from nclib.metrics.report import SMALL_CLASS
 from nclib.paths import csv_bytes, sha256, write_atomic
-from nclib.profiles import class_counts, outline
+from nclib.profiles import class_counts, original, outline
 from nclib.store import ReferenceStore, one_place
 
 if TYPE_CHECKING:
@@ -225,8 +225,13 @@ def _cell(value: object) -> str:
 # --- what captions say ----------------------------------------------------------------------------
 
 
+STAND_INS = {"digits": "cifar10", "digit_pairs": "cifar100"}
+"""Small images that stand for a data set of the paper, with the same number of classes."""
+
+
 def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Which of the paper's data sets each of these stands for, by its number of classes.
+    """Which of the paper's data sets the images of these runs are, or stand for; other images are
+    left out, since the paper has no number for them.
 
     Parameters
     ----------
@@ -237,14 +242,16 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
     >>> import nclib as nc
     >>> nc.figures.stand_ins(nc.experiment("fig3", "smoke"))
     {'digits': 'cifar10'}
+    >>> nc.figures.stand_ins(nc.experiment("fig3", "smoke", dataset="mnist"))
+    {}
     """
-    papers = {10: "cifar10", 100: "cifar100"}
-    names = sorted({config.data.dataset for config in configs})
-    return {
-        name.split("@")[0]: papers[outline(name).classes]
-        for name in names
-        if outline(name).classes in papers
-    }
+    names = {}
+    for config in configs:
+        dataset = config.data.dataset
+        paper = STAND_INS.get(dataset) or original(dataset)
+        if paper in STAND_INS.values():
+            names[dataset.split("@")[0]] = paper
+    return names
 
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:

@@ -211,7 +211,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    values : the notebook's ``globals()``
+    values : of all of its parameters, by name
 
     Returns
     -------
@@ -546,7 +546,7 @@ def scale_of(configs: Sequence[StoredConfig]) -> str:
 
 def _scale(config: RunConfig) -> str:
     dataset = config.data.dataset
-    if _original(dataset) not in ("cifar10", "cifar100"):
+    if original(dataset) not in ("cifar10", "cifar100"):
         return "toy"
     n_max = config.data.n_max
     if n_max is not None and n_max < outline(dataset).per_class:
@@ -563,18 +563,28 @@ def images_of(config: StoredConfig) -> str:
     images = getattr(config, "data", None)
     if images is None:
         return ""
-    original = _original(images.dataset)
-    if original is None:
+    known = original(images.dataset)
+    if known is None:
         return images.dataset.split("@")[0].removeprefix("folder:").replace("_", " ")
     whole = outline(images.dataset).per_class
     if images.n_max and images.n_max < whole:
-        return f"{TITLES[original]}, {images.n_max:,} images a class"
-    return f"{TITLES[original]}, all images"
+        return f"{TITLES[known]}, {images.n_max:,} images a class"
+    return f"{TITLES[known]}, all images"
 
 
-def _original(dataset: str) -> str | None:
+def original(dataset: str) -> str | None:
     """Which of `ORIGINALS` these images are: known by classes, numbers and size, since a folder may
-    have any name."""
+    have any name.
+
+    Parameters
+    ----------
+    dataset : a name, or "folder:name@fingerprint"
+
+    Examples
+    --------
+    >>> original("cifar10"), original("digits")
+    ('cifar10', None)
+    """
     for name, known in ORIGINALS.items():
         if known[:3] == outline(dataset)[:3]:
             return name

@@ -440,14 +440,14 @@ def _saved_files(task: Task) -> dict[str, str]:
 
 def digest_of_inputs(task: Task, code: str) -> str:
     """Digest of all that the results of a notebook depend on: its source and the pictures in it,
-    its parameters, its runs, the code and, for `SUMMARY`, the tables that it reads."""
+    its parameters, its runs, the code and, for `SUMMARY`, the claims that it reads."""
     ids = list(task.runs) if task.needs == "all" else finished(task.runs)
     files = [source(task.name), *pictures(task.name), *_files_of_runs(ids)]
     if task.needs == "pair":  # which runs are tracked by now, and which are sealed
         files += sorted(paths.reference().parent.glob("*/*/runs.json"))
     if task.name == SUMMARY:
         tables = results_of(task) / "tables" / profiles.MAIN_PAPER
-        files += [file for file in sorted(tables.glob("*.csv")) if "scorecard" not in file.name]
+        files += sorted(tables.glob("*_claims.csv"))
     values = {name: value for name, value in task.values.items() if name != "train"}
     digests = [[file.parent.name, file.name, _digest(file)] for file in files]
     return sha256(json_bytes([digests, values, code]))

@@ -804,13 +804,6 @@ def counted(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> tuple[int, i
     return len(_seeds(rows)), len(settings(planned))
 
 
-def of_settings(number: int, planned: int) -> str:
-    """For captions: "all 3 settings", "1 of 3 settings" or "one setting"."""
-    if number < planned:
-        return f"{number} of {planned} settings"
-    return f"all {planned} settings" if planned > 1 else "one setting"
-
-
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """The settings of these runs and the number of their seeds: dataset, K_A (missing in balanced
     ones), R, seed."""

@@ -152,6 +152,21 @@ def test_a_figure_is_saved_the_same_whatever_settings_a_reader_has():
     assert before == {kind: here[kind].read_bytes() for kind in ("pdf", "png")}
 
 
+def test_only_digits_and_the_papers_own_images_stand_for_a_data_set_of_the_paper():
+    """MNIST has ten classes, and the paper has no number for it."""
+    own = ["digits", "digit_pairs", "cifar10", "cifar100", "folder:cifar10-jpeg@ef1101d4a992"]
+    configs = []
+    for dataset in (*own, "mnist", "fashion_mnist", "folder:mnist-png@ed8d3531c5f5"):
+        configs.append(RunConfig(data=DataConfig(dataset=dataset)))
+    assert figures.stand_ins(configs) == {
+        "digits": "cifar10",
+        "digit_pairs": "cifar100",
+        "cifar10": "cifar10",
+        "cifar100": "cifar100",
+        "folder:cifar10-jpeg": "cifar10",
+    }
+
+
 def test_readable_puts_the_claim_first_and_leaves_the_table_as_it_is():
     columns = {
         "metric": ["nc1_pinv", "loss"],

@@ -21,6 +21,7 @@ import nclib as nc
 from nclib import paths, reproduce
 from nclib.compare import Pairs, by_run, pairs
 from nclib.figures import minus
+from nclib.metrics import LABELS
 from nclib.papers.neural_collapse import protocol2, tolerance_effect, total_collapse_budget
 from nclib.store import reference_store
 
@@ -92,12 +93,12 @@ def points(
 
 @functools.cache
 def digits() -> pd.DataFrame:
-    """The scorecard of the preset quick, by the id of its rows."""
-    return pd.read_csv(paths.reference() / "tables/scorecard-quick.csv").set_index("id")
+    """The scorecard of the preset quick, by the names of its rows."""
+    return pd.read_csv(paths.reference() / "tables/scorecard-quick.csv").set_index("item")
 
 
 def verdicts(start: str) -> dict[str, str]:
-    """Verdicts of the scorecard on digits by the end of their ids, which begin with `start`."""
+    """Verdicts of the scorecard on digits by the end of their names, which begin with `start`."""
     rows = digits()
     return {
         name.removeprefix(start): word
@@ -119,7 +120,7 @@ def fig2() -> Iterator[str]:
     yield f"({change(FIRST, setting, 'nc2_equiangular')})"
     yield f"({change(FIRST, setting, 'nc1_cdnv', 3)})"
     assert not compared(FIRST, setting, NC2).interval.significant
-    assert nothing_is_significant("fig2_claims/")
+    assert nothing_is_significant("Figure 2: ")
 
 
 def fig3() -> Iterator[str]:
@@ -128,7 +129,7 @@ def fig3() -> Iterator[str]:
     yield "Five new seeds give " + " and ".join(nc2_and_nc3(NEW, (5, 100)))
     yield f"NC3 is {percent(FIRST, (5, 100), EQ14)} at 100 : 1"
     assert not compared(FIRST, (5, 100), EQ13).interval.significant
-    assert nothing_is_significant("fig3_claims/b/")
+    assert nothing_is_significant("Figure 3b: ")
 
 
 def fig4() -> Iterator[str]:
@@ -137,7 +138,9 @@ def fig4() -> Iterator[str]:
     yield f"NC3 is {percent(FIRST, (3, 100), EQ14)}"
     yield f"turns upwards after epoch {_lowest_epoch(NC3)}"
     assert not compared(FIRST, (3, 100), EQ13).interval.significant
-    assert [verdicts("fig4_claims/")[metric] for metric in (EQ13, EQ14)] == ["opposite here"] * 2
+    assert [verdicts("Figure 4: ")[LABELS[metric]] for metric in (EQ13, EQ14)] == [
+        "opposite here"
+    ] * 2
 
 
 def _lowest_epoch(metric: str) -> int:
@@ -153,7 +156,7 @@ def fig5() -> Iterator[str]:
         yield " and ".join(nc2_and_nc3(collection, (7, 100)))
     yield f"NC3 is {percent(FIRST, (7, 100), EQ14)}"
     assert not compared(FIRST, (7, 100), EQ13).interval.significant
-    assert [verdicts("fig5_claims/")[metric] for metric in (EQ13, EQ14, NC2, NC3)] == [
+    assert [verdicts("Figure 5: ")[LABELS[metric]] for metric in (EQ13, EQ14, NC2, NC3)] == [
         "opposite here"
     ] * 4
 
@@ -161,7 +164,7 @@ def fig5() -> Iterator[str]:
 def table1() -> Iterator[str]:
     yield accuracy(BALANCED)
     yield from points(FIRST, BALANCED)
-    assert nothing_is_significant("table1_pooled")
+    assert nothing_is_significant("Table 1: all cells")
 
 
 def table2() -> Iterator[str]:
@@ -174,7 +177,7 @@ def table2() -> Iterator[str]:
     yield f"five new seeds also give {points(NEW, (3, 100))[0]}"
     yield f"it is {points(NEW, (3, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
     assert not compared(FIRST, (3, 10), "accuracy_balanced").interval.significant
-    assert nothing_is_significant("table2")
+    assert nothing_is_significant("Table 2")
     _gains_on_minority_classes(3, (10, 50, 100))
 
 
@@ -184,7 +187,7 @@ def table3() -> Iterator[str]:
     yield "give {}, with a 95 % interval of {}".format(*points(NEW, (5, 100)))
     yield f"the DEQ is {points(NEW, (5, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
     assert not compared(FIRST, (5, 100), "accuracy_balanced").interval.significant
-    assert {word for name, word in verdicts("table3").items() if name.endswith("overall")} == {
+    assert {word for name, word in verdicts("Table 3").items() if name.endswith("overall")} == {
         "not significant",
         "not run",
     }
@@ -198,7 +201,7 @@ def table4() -> Iterator[str]:
     yield f"the DEQ is {points(NEW, (7, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
     for collection in (FIRST, NEW):
         assert not compared(collection, (7, 100), "accuracy_balanced").interval.significant
-    assert nothing_is_significant("table4")
+    assert nothing_is_significant("Table 4")
     _gains_on_minority_classes(7, (50, 100))
 
 
@@ -239,7 +242,7 @@ def fig1() -> Iterator[str]:
 
 
 def theory_layer_peeled() -> Iterator[str]:
-    found = verdicts("theory_layer_peeled_ledger/")
+    found = verdicts("")
     assert {found[f"Theorem 3.1, NC{number}"] for number in (1, 2, 3)} | {found["Lemma B.1"]} == {
         "holds"
     }
@@ -252,7 +255,7 @@ def theory_layer_peeled() -> Iterator[str]:
 
 
 def theory_imbalance() -> Iterator[str]:
-    found = verdicts("theory_imbalance_ledger/")
+    found = verdicts("")
     names = (
         "Theorem 4.1, NC1",
         "Theorem 4.1, NC2, for all i, j",
@@ -271,9 +274,9 @@ def theory_imbalance() -> Iterator[str]:
 
 def audit() -> Iterator[str]:
     evidence = digits()["regenerated"]
-    yield evidence["audit_findings/Finding 1"].partition(" of the majority")[0]
-    yield evidence["audit_findings/Finding 2"].partition(" for means")[0]
-    yield f"{evidence['audit_findings/Finding 3'].partition(' ')[0]} are larger than ten accuracies of that mean"
+    yield evidence["Finding 1"].partition(" of the majority")[0]
+    yield evidence["Finding 2"].partition(" for means")[0]
+    yield f"{evidence['Finding 3'].partition(' ')[0]} are larger than ten accuracies of that mean"
     etf = nc.class_moments(nc.simplex_etf(10, 10), np.arange(10), 10)
     yield f"{nc.metrics.paper_eq13_uncentred_printed_constant(etf):.3f} instead of 0 at K = 10"
 
@@ -305,10 +308,10 @@ def spoken(identifier: str) -> str:
 
 
 def controls() -> Iterator[str]:
-    yield f"{spoken('controls_differences/accuracy_balanced/explicit_matched')} percentage points"
-    for split in ("balanced", "majority", "minority"):
-        assert nothing_is_significant(f"controls_differences/accuracy_{split}/")
-    row = digits().loc["controls_differences/nc3_self_duality/explicit_matched"]
+    yield f"{spoken('controls: accuracy, DEQ − explicit matched')} percentage points"
+    for accuracy in ("accuracy", "majority accuracy", "minority accuracy"):
+        assert nothing_is_significant(f"controls: {accuracy}, ")
+    row = digits().loc[f"controls: {LABELS[NC3]}, DEQ − explicit matched"]
     assert row["verdict"] == "higher"
     yield f"centred NC3 is {float(row['regenerated']):.2f} higher"
 
@@ -341,33 +344,30 @@ def your_own_cell() -> Iterator[str]:
 
 def nc_definitions() -> Iterator[str]:
     for stage in ("ReLU", "BatchNorm1d"):
-        assert nothing_is_significant(f"nc_definitions_differences/{stage}/")
-    words = list(verdicts("nc_definitions_differences/GroupNorm/").values())
+        assert nothing_is_significant(f"nc definitions, {stage}: ")
+    words = list(verdicts("nc definitions, GroupNorm: ").values())
     yield f"in {words.count('higher')} of {len(words)}"
 
 
 def remedies() -> Iterator[str]:
-    yield f"{spoken('remedies_pooled')} percentage points"
-    assert nothing_is_significant("remedies_")
+    yield f"{spoken('remedies: all five, DEQ − explicit, overall accuracy')} percentage points"
+    assert nothing_is_significant("remedies")
 
 
 def long_tail() -> Iterator[str]:
-    yield f"{spoken('long_tail_pooled').lstrip('−+')} percentage points"
-    single = verdicts("long_tail_differences/")
+    pooled = spoken("long tail: all R, DEQ − explicit, overall accuracy")
+    yield f"{pooled.lstrip('−+')} percentage points"
+    single = verdicts("long tail, ")
     yield f"none of the {len(single)} single differences"
-    assert nothing_is_significant("long_tail_")
+    assert nothing_is_significant("long tail")
 
 
 def seeds_and_subsets() -> Iterator[str]:
     ratios = _ratios_of_variation()
     yield f"is {ratios.min():.1f} to {ratios.max():.1f} times"
     yield f"(median {ratios.median():.1f})"
-    for word in ("balanced", "minority"):
-        assert all(
-            said == "not significant"
-            for name, said in verdicts("seeds_and_subsets_differences/").items()
-            if f"accuracy_{word}" in name
-        )
+    for name, verdict in verdicts("seeds and subsets, ").items():
+        assert verdict == "not significant" or "majority accuracy" in name
 
 
 def _ratios_of_variation() -> pd.Series:
@@ -393,15 +393,16 @@ def _ratios_of_variation() -> pd.Series:
 
 
 def solver_and_collapse() -> Iterator[str]:
-    inside = "solver_and_collapse_inside/"
-    yield f"NC2 falls by {-float(digits()['regenerated'][f'{inside}start → equilibrium/{NC2}']):.2f}"
-    assert verdicts(inside)[f"one evaluation → equilibrium/{NC2}"] == "not significant"
-    minority = verdicts("solver_and_collapse_minority/")
-    assert (
-        minority["test/evaluations"] == "higher"
-        and minority["test/not converged (%)"] == "not significant"
-    )
-    yield f"need {float(digits()['regenerated']['solver_and_collapse_minority/test/evaluations']):.1f} evaluations more"
+    found = digits()["regenerated"].astype(str)
+    inside = "inside the solver, "
+    whole = f"start → equilibrium: {LABELS[NC2]}"
+    yield f"NC2 falls by {-float(found[inside + whole]):.2f}"
+    once = f"one evaluation → equilibrium: {LABELS[NC2]}"
+    assert verdicts(inside)[once] == "not significant"
+    minority = "solver, minority − majority, test: "
+    assert verdicts(minority)["evaluations"] == "higher"
+    assert verdicts(minority)["not converged (%)"] == "not significant"
+    yield f"need {float(found[minority + 'evaluations']):.1f} evaluations more"
     configs, frame = trained("solver_and_collapse")
     solver = configs[0].model.solver
     effects = tolerance_effect(frame, [NC2, NC3, "nc1_pinv"], "toy", solver.tol, solver.method)

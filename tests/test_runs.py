@@ -654,6 +654,3 @@ def test_a_setting_counts_once_it_has_every_seed():
     assert some["K_A"].tolist() == [5] * 6 and runs.counted(some, both) == (1, 2)
     assert runs.counted(rows(*balanced), planned(BALANCED)) == (1, 1)
     assert runs.whole(rows(*balanced, models=["deq"]), both).empty, "the other network has no seed"
-    assert (
-        runs.of_settings(1, 3) == "1 of 3 settings" and runs.of_settings(3, 3) == "all 3 settings"
-    )

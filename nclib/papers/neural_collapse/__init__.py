@@ -2,7 +2,7 @@
 
 - `experiments`: the runs of each notebook; `example_cell`: the custom cell of one of them
 - `accuracy_tables`, `audit`: the paper's Tables 1 to 4, ours beside them, and their arithmetic
-- `scorecard`: every claim with its verdict
+- `scorecard`: what each notebook says about the claims of the paper
 - `protocol1`, `protocol2`, `protocol3`: analyses that were committed before their runs
 - `collapse_tables`, `duality`, `seli`, `front_figures`: what the runs on CIFAR-10 say
 - `layer_peeled`, `peeled_maps`: the model of the paper's theory, and its optima
@@ -55,7 +55,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "overall_accuracy",
             "pooled_ratios",
         ],
-        "scorecard": ["count_verdicts", "score_claims"],
+        "scorecard": [
+            "accuracy_claims",
+            "all_claims",
+            "claims",
+            "percent_changes",
+            "theory_claims",
+        ],
         "solver_sweep": [
             "SolverSweepConfig",
             "collapse_inside",

@@ -1,15 +1,10 @@
-"""One table over the notebooks of `SOURCES`: the claim, the paper's value, ours with its interval,
-the verdict.
+"""What a notebook says about the paper's claims, in one table of fixed columns; the notebook
+`scorecard` puts these tables below one another.
 
-Built from the tables that the notebooks wrote and the records beside them, never from numbers kept
-anywhere else. A notebook that has not been run in a profile stands in the table as "not run".
+A notebook of `NOTEBOOKS` saves its table as ``<notebook>_claims``.
 """
 
-import json
 import math
-import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,145 +13,191 @@ from nclib import paths
 from nclib.metrics import LABELS
 from nclib.profiles import TITLES
 
-SOURCES: dict[str, dict[str, str]] = {}
-"""By part: the tables of the main paper's notebooks, and how their rows are named by their
-columns."""
-for _row in pd.read_csv(Path(__file__).with_name("scorecard.csv")).itertuples():
-    SOURCES.setdefault(_row.part, {})[_row.table] = _row.item
-PARTS = tuple(SOURCES)
 BEYOND = "beyond the paper"
 """The part of what no paper claims."""
-COLUMNS = [
-    "id",
-    "part",
-    "item",
-    "printed",
-    "regenerated",
-    "interval",
-    "detectable",
-    "seeds",
-    "settings_found",
-    "settings_planned",
-    "verdict",
-    "scale",
-    "remark",
-    "lead",
-    "saved",
-    "notebook",
-    "runs",
-]
-_ENDS = re.compile("_(pooled|claims|ledger|findings|differences|inside|minority)$")
-"""What the name of a table adds to that of its notebook."""
+NOTEBOOKS = {
+    "table1": "tables",
+    "table2": "tables",
+    "table3": "tables",
+    "table4": "tables",
+    "fig2": "figures",
+    "fig3": "figures",
+    "fig4": "figures",
+    "fig5": "figures",
+    "theory_layer_peeled": "theory",
+    "theory_imbalance": "theory",
+    "audit": "audit",
+    "controls": BEYOND,
+    "nc_definitions": BEYOND,
+    "remedies": BEYOND,
+    "long_tail": BEYOND,
+    "seeds_and_subsets": BEYOND,
+    "equilibrium_or_cell": BEYOND,
+    "solver_and_collapse": BEYOND,
+}
+"""The notebooks that save their claims, and the part of the scorecard where these stand."""
+PARTS = list(dict.fromkeys(NOTEBOOKS.values()))
+SAVED = {
+    "half": "interval",
+    "detectable": "detectable",
+    "seeds": "seeds",
+    "verdict": "verdict",
+    "scale": "scale",
+    "remark": "remark",
+    "lead": "lead",
+}
+"""Columns of a table with verdicts, and what they are called in a table of claims."""
+COLUMNS = ["notebook", "part", "item", "printed", "regenerated", *SAVED.values()]
+TEXTS = dict.fromkeys(["printed", "regenerated", "scale", "remark"], str)
+"""Columns that hold text although it may look like a number, or be empty."""
 
 
-def score_claims(profile: str) -> pd.DataFrame:
-    """What the notebooks of `SOURCES` found in a profile, a row for each claim or cell.
+def claims(
+    table: pd.DataFrame,
+    notebook: str,
+    item: str,
+    ours: str = "difference",
+    paper: str = "",
+    unit: str = "",
+) -> pd.DataFrame:
+    """The claims of a notebook, in the columns of the scorecard.
 
     Parameters
     ----------
-    profile : whose tables are read
+    table : a row for each claim, with verdict and, where they apply, half, detectable, seeds,
+        scale, remark and lead
+    notebook : its name, one of `NOTEBOOKS`
+    item : how a row is called by its columns, such as "Figure 2: {metric}"
+    ours : the column with what we found, a number or words
+    paper : the column with what the paper states; "" where it states nothing
+    unit : of the numbers in these two columns, such as " points"
 
     Returns
     -------
     DataFrame
-        id, the table and the columns that distinguish its rows; part, one of `PARTS` ("theory"
-        holds statements of the paper, one row each; what was tested besides them, at another
-        reading or on maps of our own, is "beyond the paper"); item; printed, what the paper states;
+        A row for each claim: notebook; part, one of `PARTS`; item; printed, what the paper states;
         regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest
-        difference that these seeds would find in 80 % of the cases; seeds; settings_found and
-        settings_planned; verdict, a word of `nclib.compare.VERDICTS` or
-        `nclib.papers.certify.VERDICTS`, by the rule named in the notebook; scale, how far the
-        evidence reaches; remark; lead, whether it carries the claim of its notebook; saved, whether
-        the notebook has been run; notebook; runs, the ids of the runs behind the row, separated by
-        spaces.
+        difference that these seeds would find in 80 % of the cases; seeds; verdict, a word of
+        `nclib.compare.VERDICTS` or `nclib.papers.certify.VERDICTS`, by the rule that the notebook
+        names; scale, how far the evidence reaches; remark; lead, whether the row carries the claim
+        of its notebook.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> row = {"metric": "nc1_pinv", "difference": 0.2, "half": 0.1, "seeds": 3}
+    >>> table = pd.DataFrame([row | {"printed": "DEQ lower", "verdict": "opposite here"}])
+    >>> card = claims(table, "fig4", "Figure 4: {metric}", paper="printed")
+    >>> card.loc[0, ["item", "printed", "regenerated", "verdict"]].tolist()
+    ['Figure 4: NC1, eq. 12', 'DEQ lower', '+0.2', 'opposite here']
     """
-    rows = []
-    for part, tables in SOURCES.items():
-        for table, item in tables.items():
-            rows += _rows_of(part, table, item, profile)
-    card = pd.DataFrame(rows, columns=COLUMNS)
-
-    def place(parts: pd.Series) -> pd.Series:
-        return parts.map(PARTS.index)
-
-    return card.sort_values("part", key=place, kind="stable", ignore_index=True)
-
-
-def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
-    """How often each verdict was given in each part of `score_claims`, at each scale ("" where none
-    applies): part, verdict, scale, rows, the most frequent first."""
-    counts = {}
-    for part, rows in card.groupby("part", sort=False)[["verdict", "scale"]]:
-        counts[part] = rows.value_counts()
-    return pd.concat(counts, names=["part"]).rename("rows").reset_index()
+    card = table.reindex(columns=list(SAVED)).rename(columns=SAVED)
+    card["notebook"] = notebook
+    card["part"] = NOTEBOOKS[notebook]
+    items = []
+    for row in table.to_dict("records"):
+        names = {column: _name(column, value) for column, value in row.items()}
+        items.append(item.format_map(names))
+    card["item"] = items
+    card["printed"] = [_words(value, unit) for value in table[paper]] if paper else ""
+    card["regenerated"] = [_words(value, unit) for value in table[ours]]
+    card["lead"] = card["lead"].eq(True)
+    return card[COLUMNS]
 
 
-def _rows_of(part: str, table: str, item: str, profile: str) -> list[dict[str, Any]]:
-    """The rows of `score_claims` from one of its tables."""
-    shared = {"part": part, "notebook": _ENDS.sub("", table)}
-    path = paths.results(profile) / "tables" / "neural_collapse" / f"{table}.csv"
-    record = path.with_suffix(".json")
-    if not record.exists():
-        not_run = {
-            "id": table,
-            "item": table.replace("_", " "),
-            "verdict": "not run",
-            "scale": "",
-            "lead": False,
-            "remark": "not regenerated",
-            "saved": False,
-            "runs": "",
-        }
-        return [{**shared, **not_run}]
-    shared["runs"] = " ".join(json.loads(record.read_bytes())["runs"])
-    shared["saved"] = True
-    return [{**shared, **row} for row in judged(pd.read_csv(path), table, item)]
-
-
-# --- one table ------------------------------------------------------------------------------------
-
-
-def judged(table: pd.DataFrame, name: str, item: str) -> Iterator[dict[str, Any]]:
-    """The rows of a table with verdicts.
+def accuracy_claims(number: int, table: pd.DataFrame, pooled: pd.DataFrame) -> pd.DataFrame:
+    """The claims of one of Tables 1 to 4: all settings together, then each accuracy by itself.
 
     Parameters
     ----------
-    table : as it was saved
-    name : of the table
-    item : how its rows are named, such as "Figure 2: {metric}"
-
-    Yields
-    ------
-    Rows with `COLUMNS`, but for those that are the same in the whole table.
+    number : of the table
+    table : of `accuracy_table`
+    pooled : of `nclib.compare.pooled_table`, with the column settings_planned; left out where one
+        setting is planned, which has its row already
     """
-    if "verdict" not in table:
-        return
-    keys = re.findall(r"{(\w+)}", item)
-    for row in table.to_dict("records"):
-        if row.get("settings_planned") == 1:
-            continue  # a pooled test of one setting, which has its row already
-        line = {
-            "id": "/".join([name, *(str(row[key]) for key in keys)]),
-            "item": item.format_map({key: _label(key, row[key]) for key in keys}),
-            "printed": _printed(row),
-            "regenerated": _regenerated(row),
-            "interval": row.get("half", math.nan),
-            "verdict": row["verdict"],
-            "scale": _text(row, "scale"),
-            "remark": _remark(row),
-            "lead": row.get("lead") is True,
-        }
-        for number in ("detectable", "seeds", "settings_found", "settings_planned"):
-            line[number] = row.get(number, math.nan)
-        if row.get("kind") == "control":
-            line["part"] = BEYOND
-        if "runs" in row:
-            line["runs"] = _text(row, "runs")
-        yield line
+    notebook = f"table{number}"
+    item = f"Table {number}: {{dataset}} {{cell}}, {{accuracy}}"
+    single = claims(table, notebook, item, paper="printed_difference", unit=" points")
+    pooled = pooled[pooled["settings_planned"] > 1]
+    if pooled.empty:
+        return single
+    item = f"Table {number}: all cells, overall"
+    return pd.concat([claims(pooled, notebook, item, paper="printed"), single], ignore_index=True)
 
 
-def _label(column: str, value: Any) -> str:
-    """A value as readers call it; what is empty in a table is read as a missing number."""
+def theory_claims(ledger: pd.DataFrame, notebook: str) -> pd.DataFrame:
+    """The claims of a notebook on theory; what was tested at another reading, or on maps of our
+    own, is "beyond the paper".
+
+    Parameters
+    ----------
+    ledger : of `theory_ledger`
+    notebook : its name
+    """
+    card = claims(ledger, notebook, "{claim}", ours="evidence", paper="place")
+    card.loc[ledger["kind"] == "control", "part"] = BEYOND
+    remarks = []
+    for row in ledger.to_dict("records"):
+        remarks.append(_how_it_was_read(row))
+    return card.assign(remark=remarks)
+
+
+def percent_changes(table: pd.DataFrame) -> list[str]:
+    """Changes in percent with their intervals, which are not symmetric, in words.
+
+    Parameters
+    ----------
+    table : of `nclib.compare.ratios`
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> percent_changes(pd.DataFrame({"change": [-20.0], "low": [-30.0], "high": [-8.6]}))
+    ['-20.0 % (-30.0 to -8.6)']
+    """
+    texts = []
+    for row in table.itertuples():
+        if pd.isna(row.change):
+            texts.append("")
+        elif pd.isna(row.low):
+            texts.append(f"{row.change:+.1f} %")
+        else:
+            texts.append(f"{row.change:+.1f} % ({row.low:+.1f} to {row.high:+.1f})")
+    return texts
+
+
+def all_claims(profile: str) -> pd.DataFrame:
+    """The tables of `claims` that the notebooks saved with a profile, below one another.
+
+    Parameters
+    ----------
+    profile : among whose results they are
+
+    Returns
+    -------
+    DataFrame with the columns of `claims`, part by part. A notebook of `NOTEBOOKS` without a table
+    has one row, with the verdict "not run".
+    """
+    folder = paths.results(profile) / "tables" / "neural_collapse"
+    tables = []
+    for notebook, part in NOTEBOOKS.items():
+        file = folder / f"{notebook}_claims.csv"
+        if file.exists():
+            tables.append(pd.read_csv(file, dtype=TEXTS))
+        else:
+            row = {"notebook": notebook, "part": part, "item": notebook.replace("_", " ")}
+            tables.append(pd.DataFrame([row | {"verdict": "not run", "lead": False}]))
+    card = pd.concat(tables, ignore_index=True)[COLUMNS]
+    # rows of a notebook on theory belong to two parts
+    card = card.sort_values("part", key=lambda parts: parts.map(PARTS.index), kind="stable")
+    return card.fillna(dict.fromkeys(TEXTS, "")).reset_index(drop=True)
+
+
+# --- helpers --------------------------------------------------------------------------------------
+
+
+def _name(column: str, value: Any) -> str:
+    """A value of a column as readers call it."""
     text = "" if pd.isna(value) else str(value)
     if column == "model":
         return text.replace("_", " ")
@@ -167,55 +208,26 @@ def _label(column: str, value: Any) -> str:
     return text
 
 
-def _printed(row: Mapping[str, Any]) -> str:
-    """What the paper states: where a statement stands, a claim in words, or a difference."""
-    difference = _signed(row.get("printed_difference"), " points")
-    return _text(row, "place") or _text(row, "printed") or difference
-
-
-def _regenerated(row: Mapping[str, Any]) -> str:
-    """Ours: evidence in words, a change in percent with its interval, which is not symmetric, or a
-    difference."""
-    if "evidence" in row:
-        return _text(row, "evidence")
-    if "low" in row and not pd.isna(row["change"]):
-        text = f"{row['change']:+.1f} %"
-        if pd.notna(row["low"]):
-            text = f"{text} ({row['low']:+.1f} to {row['high']:+.1f})"
-        return text
-    unit = " points" if "printed_difference" in row else ""
-    for name in ("difference", "change", "slope"):
-        if name in row:
-            return _signed(row[name], unit)
-    return ""
-
-
-def _remark(row: Mapping[str, Any]) -> str:
-    """The rest of the remark; of statements, how they were read and what certifies the verdict."""
-    if "kind" not in row:
-        return _text(row, "remark")
-    remarks = []
-    if row["kind"] == "control":
-        remarks.append("control")
-    if _text(row, "reading"):
-        remarks.append(f"reading: {row['reading']}")
-    if _text(row, "defect"):
-        remarks.append(f"defect {row['defect']}")
-    if _text(row, "certificate"):
-        remarks.append(f"nclib certify {row['certificate']}")
-    return "; ".join(remarks)
-
-
-def _text(row: Mapping[str, Any], name: str) -> str:
-    """The text in a column; "" where there is none, or a missing number."""
-    value = row.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _signed(value: float | None, unit: str = "") -> str:
-    """Three digits; what rounding leaves of a 0 is shown as 0."""
-    if value is None or pd.isna(value):
+def _words(value: Any, unit: str) -> str:
+    """Words as they are, and three digits of a number; what rounding leaves of a 0 is shown as 0."""
+    if isinstance(value, str):
+        return value
+    if value is None or math.isnan(value):
         return ""
     if abs(value) <= 1e-12:
         value = 0.0
     return f"{value:+.3g}{unit}"
+
+
+def _how_it_was_read(row: dict[str, Any]) -> str:
+    """How a statement was read, why it fails, and what certifies the verdict."""
+    remarks = []
+    if row["kind"] == "control":
+        remarks.append("control")
+    if row["reading"]:
+        remarks.append(f"reading: {row['reading']}")
+    if row["defect"]:
+        remarks.append(f"defect {row['defect']}")
+    if row["certificate"]:
+        remarks.append(f"nclib certify {row['certificate']}")
+    return "; ".join(remarks)
