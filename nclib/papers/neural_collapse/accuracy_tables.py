@@ -1,5 +1,5 @@
-"""Tables 1 to 4 of Sun & Shi (2024), as printed and with ours beside them, and the printed axes of
-its figures."""
+"""How accurate: Tables 1 to 4 of Sun & Shi (2024), as printed and with ours beside them, and the
+printed axes of its figures."""
 
 from collections.abc import Mapping
 from typing import Any

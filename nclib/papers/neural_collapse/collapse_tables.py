@@ -234,25 +234,6 @@ def parts(group: str, metric: str) -> dict[str, Interval]:
     return {part: interval(by_seed[part]) for part in by_seed}
 
 
-def norm_ratio(model: str) -> float:
-    """How much larger the norm of a minority class mean is than that of a majority class mean, both
-    uncentred: mean over the runs of the replication."""
-    row = Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0])
-    return float(compared(row, "fresh").table[model].mean())
-
-
-def missed_images() -> pd.DataFrame:
-    """Runs of both experiments that miss training images at the last epoch: seed, K_A, R, model and
-    missed, how many."""
-    frames = pd.concat([tracked(), tracked(fresh=True)])
-    last = frames.query("metric == 'accuracy_train_prior' and split == 'train'")
-    last = last[last["epoch"] == last["epoch"].max()]
-    majority = last["K_A"].fillna(0)
-    images = 5000 * (majority + (10 - majority) / last["R"])
-    missed = ((1 - last["value"]) * images).round().astype(int)
-    return last.assign(missed=missed).query("missed > 0")[["seed", "K_A", "R", "model", "missed"]]
-
-
 def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
     """`PARTS_OF_NC1`, NC2 and NC3 of some classes among all, and trace ratios with one weighting.
 
