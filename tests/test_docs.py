@@ -478,9 +478,8 @@ def lower(found):
 
 
 def test_digits_claims_and_block():
-    card = read("tables/scorecard-quick")
-    listed = card.loc[card["part"] == "tables", "runs"].dropna()
-    runs = sorted({run for each in listed for run in each.split()})
+    configs = nc.experiment("neural_collapse/scorecard", "quick")
+    runs = sorted(nc.run_id(config) for config in configs)
     found = pairs(reference_store().frame(runs), "accuracy_balanced", "test", "last_epochs")
     half = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f}"
     steps = {

@@ -9,8 +9,10 @@ import pytest
 
 from nclib import compare, paths
 from nclib.compare import pairs
+from nclib.config import run_id
 from nclib.papers import certify
 from nclib.papers.neural_collapse import protocol2, theory
+from nclib.profiles import experiment
 from nclib.store import reference_store
 
 DOCS = paths.root() / "docs"
@@ -122,9 +124,7 @@ def test_the_outcomes_on_digits_have_their_numbers():
         OUTCOMES["Does collapse happen inside the solver? (`solver_and_collapse`)"]
         == f"lower, {numbers}"
     )
-    runs = {
-        run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()
-    }
+    runs = {run_id(config) for config in experiment("neural_collapse/scorecard", "quick")}
     found = pairs(reference_store().frame(sorted(runs)), "accuracy_balanced", "test", "last_epochs")
     verdict = found.verdict("toy", "higher", phase="described").word
     numbers = f"{signed(found.interval.mean, 2)} ± {found.interval.half:.2f} percentage points"
