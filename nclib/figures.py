@@ -131,16 +131,13 @@ def _save(
     """Write the files by their endings, and beside them ``<name>.json``: caption, runs, checksums,
     commit and versions.
 
-    A notebook whose parameters were edited leaves the results of its own parameters alone: its
-    files go where ``nclib reproduce -p`` puts them.
+    A notebook whose parameters were edited leaves the results of its own parameters alone
+    (`results_of`).
     """
-    other_parameters = os.environ.get("NCLIB_WITH", "")
-    if not other_parameters:
-        other_parameters = paths.folder_name(_edited_parameters(name))
-        if other_parameters:
-            print(f"{name}: saved in {paths.results(profile).name}/with/{other_parameters}/{kind}")
-    with paths.results_with(other_parameters):
-        base = paths.results(profile) / kind / name
+    folder = results_of(name, profile)
+    if folder != paths.results(profile):
+        print(f"{name}: saved in {folder.relative_to(paths.results()).as_posix()}/{kind}")
+    base = folder / kind / name
     runs = sorted({str(run) for run in runs})
     record = {
         "name": name,
@@ -160,6 +157,20 @@ def _save(
     # Last: its presence shows that the rest is complete.
     written["json"] = write_atomic(f"{base}.json", text)
     return written
+
+
+def results_of(name: str, profile: str) -> Path:
+    """The folder in whose ``figures`` and ``tables`` a notebook saves: that of the profile, or, of a
+    notebook whose parameters were edited, where ``nclib reproduce -p`` would save.
+
+    Parameters
+    ----------
+    name : "paper/notebook"
+    profile : as of `save_figure`
+    """
+    other_parameters = os.environ.get("NCLIB_WITH") or paths.folder_name(_edited_parameters(name))
+    with paths.results_with(other_parameters):
+        return paths.results(profile)
 
 
 def _edited_parameters(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nclib import paths
+from nclib.figures import results_of
 from nclib.metrics import LABELS
 from nclib.profiles import TITLES
 
@@ -171,14 +171,16 @@ def all_claims(profile: str) -> pd.DataFrame:
 
     Parameters
     ----------
-    profile : among whose results they are
+    profile : among whose results they are; with parameters other than the scorecard's own, among
+        the results of these
 
     Returns
     -------
     DataFrame with the columns of `claims`, part by part. A notebook of `NOTEBOOKS` without a table
     has one row, with the verdict "not run".
     """
-    folder = paths.results(profile) / "tables" / "neural_collapse"
+    folder = results_of("neural_collapse/scorecard", profile) / "tables" / "neural_collapse"
+    empty = dict.fromkeys(TEXTS, "")
     tables = []
     for notebook, part in NOTEBOOKS.items():
         file = folder / f"{notebook}_claims.csv"
@@ -186,11 +188,12 @@ def all_claims(profile: str) -> pd.DataFrame:
             tables.append(pd.read_csv(file, dtype=TEXTS))
         else:
             row = {"notebook": notebook, "part": part, "item": notebook.replace("_", " ")}
-            tables.append(pd.DataFrame([row | {"verdict": "not run", "lead": False}]))
-    card = pd.concat(tables, ignore_index=True)[COLUMNS]
+            row |= {"verdict": "not run", "lead": False}
+            tables.append(pd.DataFrame([row | empty]))
+    card = pd.concat(tables, ignore_index=True).reindex(columns=COLUMNS)
     # rows of a notebook on theory belong to two parts
     card = card.sort_values("part", key=lambda parts: parts.map(PARTS.index), kind="stable")
-    return card.fillna(dict.fromkeys(TEXTS, "")).reset_index(drop=True)
+    return card.fillna(empty).reset_index(drop=True)
 
 
 # --- helpers --------------------------------------------------------------------------------------

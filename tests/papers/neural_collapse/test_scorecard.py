@@ -138,6 +138,15 @@ def test_the_scorecard_is_every_saved_table_part_by_part():
     assert set(card["scale"]) == {""} and not card["lead"].any()
 
 
+def test_an_edited_scorecard_reads_the_claims_of_its_own_parameters(monkeypatch):
+    save(scorecard.claims(table(), "fig4", "Figure 4: {metric}"), "fig4")
+    monkeypatch.setattr("nclib.figures._edited_parameters", lambda name: {"seeds": 5})
+    assert set(scorecard.all_claims("quick")["verdict"]) == {"not run"}
+    save(scorecard.claims(table(seeds=5), "fig4", "Figure 4: {metric}"), "fig4")
+    (row,) = scorecard.all_claims("quick").query("notebook == 'fig4'").to_dict("records")
+    assert row["seeds"] == 5
+
+
 def test_the_notebooks_that_save_claims_are_those_that_are_listed():
     saving = []
     for file in (paths.notebooks() / "neural_collapse").glob("*.ipynb"):
