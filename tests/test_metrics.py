@@ -261,6 +261,23 @@ def test_the_report_agrees_with_numpy(weighting):
     assert {name: report[name] for name in expected} == pytest.approx(expected, rel=1e-10)
 
 
+def test_a_hundred_classes_and_minorities_of_five_images():
+    """CIFAR-100 at 100 : 1: no class is flagged, though the variance of five lacks a fifth."""
+    counts = [40] * 50 + [5] * 50
+    labels = torch.repeat_interleave(torch.arange(100), torch.tensor(counts))
+    generator = torch.Generator().manual_seed(0)
+    centres = 3 * torch.randn(100, 128, dtype=torch.float64, generator=generator)
+    noise = torch.randn(len(labels), 128, dtype=torch.float64, generator=generator)
+    features = centres[labels] + noise
+    logits = features @ centres.T
+    report = nc_report(features, labels, logits, centres, minority=range(50, 100))
+    assert all(math.isfinite(value) for value in report.values())
+    assert report["small_classes"] == 0 and report["rank_between"] == 99
+    apart = centres[50:].var(0, correction=0).sum()
+    within = report["nc1_trace_ratio_minority"] * float(apart)
+    assert within == pytest.approx(128 * (1 - 1 / 5), rel=0.1)
+
+
 def test_metrics_outside_the_report_agree_with_numpy():
     h, labels, _, w = random_problem()
     moments = class_moments(h, labels, K)

@@ -630,7 +630,12 @@ class Standing:
             return f"{text}; nothing of them is plotted or tested yet"
         if self.found is None:
             return text
-        return f"{text}; {self.found.word}"
+        text = f"{text}; {self.found.word}"
+        pairs_found = self.found.pairs
+        if pairs_found is None:
+            return text
+        alike = pairs_found["one kind"].sum()
+        return f"{text}; {alike} of {len(pairs_found)} pairs are from one known kind of processor"
 
 
 @functools.cache

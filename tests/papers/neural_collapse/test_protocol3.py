@@ -328,7 +328,8 @@ def test_the_block_is_analysed_and_drawn_once_all_seeds_are_tracked(tracked):
     add(tracked, "protocol-3-block", runs_of("E1", seeds, JPEG))
     protocol3.standing.cache_clear()
     standing = protocol3.standing("E1")
-    assert str(standing) == "E1: 5 of 5 seeds are trained; supported"
+    kinds = "15 of 15 pairs are from one known kind of processor"
+    assert str(standing) == f"E1: 5 of 5 seeds are trained; supported; {kinds}"
     drawn = protocol3.lines("E1")
     assert [line.tested for line in drawn] == [False, False, False, True, False, False]
     mean = drawn[3]
