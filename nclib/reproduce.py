@@ -349,6 +349,8 @@ def prepare(
             changed = profiles.given(declared[name] | values)
             for config in profiles.experiment(maker, profile, **changed):
                 configs[run_id(config)] = config
+            if maker != name and "dataset" not in values:
+                configs |= _on_tracked_images(maker, profile, changed)
         if "profile" in declared[name]:
             values["profile"] = profile
         if "train" in declared[name]:
@@ -358,6 +360,20 @@ def prepare(
         needs = "pair" if any_pair else "all"
         tasks.append(Task(name, profile, folder, values, configs, trains, needs))
     return tasks
+
+
+def _on_tracked_images(
+    maker: str, profile: str, changed: Mapping[str, Any]
+) -> dict[str, StoredConfig]:
+    """The runs, by id, on the images of which runs of this profile are tracked: a copy of CIFAR-10.
+    A notebook that trains nothing plots them where nobody names others."""
+    configs = {}
+    for scale in _tracked_scales():
+        if scale["profile"] != profile or set(scale["parameters"]) != {"dataset"}:
+            continue
+        for config in profiles.experiment(maker, profile, **changed | scale["parameters"]):
+            configs[run_id(config)] = config
+    return configs
 
 
 def _in_order(tasks: Iterable[Task]) -> list[Task]:
@@ -840,9 +856,8 @@ def largest_scales(names: Iterable[str]) -> dict[str, dict[str, Any]]:
         By notebook: profile, parameters, folder among the results, and in words the images and, of
         a ResNet-18 or DEQ, the scale.
     """
-    listing = paths.reference() / "scales.json"
     found: dict[str, dict[str, Any]] = {}
-    for scale in json.loads(listing.read_bytes()) if listing.is_file() else []:
+    for scale in _tracked_scales():
         folder = f"{scale['profile']}/with/{paths.folder_name(scale['parameters'])}"
         for name in names:
             if name in found or name.startswith(f"{COURSE}/"):
@@ -851,6 +866,12 @@ def largest_scales(names: Iterable[str]) -> dict[str, dict[str, Any]]:
             if task is not None:
                 found[name] = scale | _in_words(task) | {"folder": folder}
     return found
+
+
+def _tracked_scales() -> list[dict[str, Any]]:
+    """What ``scales.json`` lists."""
+    listing = paths.reference() / "scales.json"
+    return json.loads(listing.read_bytes()) if listing.is_file() else []
 
 
 def _task_at(scale: Mapping[str, Any], name: str) -> Task | None:

@@ -336,6 +336,13 @@ def test_what_plots_the_runs_of_another_trains_none_and_waits_for_this_call(benc
     )
 
 
+def test_collapse_plots_the_tracked_runs_where_nobody_names_others():
+    (task,) = reproduce.prepare(["neural_collapse/collapse"], "full", train="never")
+    assert task.has_runs and not task.trains and task.folder == ""
+    (other,) = reproduce.prepare(["neural_collapse/collapse"], "full", ["epochs=3"], "never")
+    assert not other.has_runs, "trained otherwise"
+
+
 def test_studies_are_plotted_from_what_is_there_and_trained_where_somebody_asks(bench, monkeypatch):
     monkeypatch.setattr(reproduce, "STUDIES", [FIG2])
     figure(FIG1)
