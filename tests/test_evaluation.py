@@ -1,5 +1,8 @@
 """Evaluation of a network on a split: accuracies by hand, solver statistics, metrics."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -104,6 +107,15 @@ def test_metrics_around_the_sample_mean_are_those_of_a_whole_report():
     for name in of_sample_mean:
         assert report[name] == whole[name.removesuffix(".sample")]
     assert report["nc2_etf_distance.sample"] != report["nc2_etf_distance"]
+
+
+def test_an_evaluation_has_the_metrics_that_stored_runs_have():
+    recorded = json.loads((Path(__file__).parent / "golden" / "bits.json").read_text())
+    stored = recorded["bits"]["deq, implicit"]["metrics"]
+    report = _evaluate([4, 2, 2], model=Network(solves=True), with_nc=True)
+    assert {f"train/{name}" for name in report} == {
+        name for name in stored if name.startswith("train/")
+    }
 
 
 def test_evaluation_neither_trains_nor_changes_the_mode():

@@ -416,6 +416,18 @@ def test_cuda_gives_the_same_report():
 # --- the report -----------------------------------------------------------------------------------
 
 
+def test_the_ends_of_the_ranges_of_nc2_are_reached():
+    ideal = ideal_values(5)
+    same = torch.ones(5, 3)
+    one = torch.tensor([[1.0], [0.0], [0.0], [0.0], [0.0]])
+    ends = {
+        "nc2_etf_distance": metrics.nc2_etf_distance(same),
+        "nc2_equinorm": metrics.nc2_equinorm(one),
+        "nc2_equiangular": metrics.nc2_equiangular(same),
+    }
+    assert ends == pytest.approx({name: ideal[name].high for name in ends})
+
+
 def test_perfect_collapse_has_the_ideal_values():
     v = simplex_etf(10, 12) @ rotation(12)
     labels = torch.repeat_interleave(torch.arange(10), torch.tensor([30] * 5 + [6] * 5))

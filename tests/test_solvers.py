@@ -429,6 +429,7 @@ def test_the_summary_counts_rows_by_status():
     )
     summary = solution.summary()
     assert (summary["converged"], summary["max_steps"], summary["diverged"]) == (1, 1, 1)
+    assert (solution.num_failed, solution.num_undefined) == (2, 0)
     assert summary["rows"] == 3 and summary["worst_residual"] == float(solution.residual.max())
     assert repr(solution).startswith(
         "Solution(3 rows: 1 converged, 1 max_steps, 1 diverged; worst residual "
