@@ -57,7 +57,9 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 cd "$folder"
 : >pids
 for number in 1 2; do
-    setsid nice -n 19 "$folder/venv/bin/python" -m companion.neural_collapse.protocol3 \
+    # A process that the kernel kills says nothing itself; the shell around it does.
+    setsid nice -n 19 bash -c '"$@" || [ $? -ne 137 ] || echo "killed, most often for want of memory"' \
+        training "$folder/venv/bin/python" -m companion.neural_collapse.protocol3 \
         "$experiment" "folder:$images" "$rate" >>"log-$number" 2>&1 </dev/null &
     pid=$!
     echo "$pid" >>pids

@@ -6,6 +6,8 @@ The rules are those of docs/protocol-3.md, which was committed with this code be
 
 trains what an experiment lacks, in the order of the page, and exports each finished run to
 results/sealed/. Two such processes take turns. recipes/protocol-3.sh sets everything up.
+E2-tables, the single seeds that the page only describes, came after the page's commit: this code
+trains them, the frozen clone does not.
 """
 
 import contextlib
