@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, stats
+from scipy import special
 
 from nclib.config import LAST_EPOCHS, one_of
 
@@ -150,13 +150,19 @@ class Interval(NamedTuple):
 
 def _critical(level: float, n: int) -> float:
     """How many standard errors of n values a t-interval of this level reaches to each side."""
-    return float(stats.t.ppf((1 + level) / 2, n - 1))
+    return float(special.stdtrit(n - 1, (1 + level) / 2))
+
+
+def _chi2_quantile(probability: float, degrees: int) -> float:
+    return 2 * float(special.gammaincinv(degrees / 2, probability))
 
 
 @functools.cache
 def _detectable_half_widths(n: int) -> float:
     """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval:
     1.31 for three."""
+    from scipy import optimize, stats  # here: it takes half a second to load
+
     critical = _critical(LEVEL, n)
 
     def missing_power(ratio: float) -> float:
@@ -227,8 +233,8 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
         return float("nan"), float("nan"), float("nan")
     deviation = float(values.std(ddof=1))
     tail = (1 - LEVEL) / 2
-    low = deviation * float(np.sqrt((n - 1) / stats.chi2.ppf(1 - tail, n - 1)))
-    high = deviation * float(np.sqrt((n - 1) / stats.chi2.ppf(tail, n - 1)))
+    low = deviation * float(np.sqrt((n - 1) / _chi2_quantile(1 - tail, n - 1)))
+    high = deviation * float(np.sqrt((n - 1) / _chi2_quantile(tail, n - 1)))
     return deviation, low, high
 
 

@@ -22,7 +22,6 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from cycler import cycler
 from matplotlib import patheffects
 from matplotlib.axes import Axes
@@ -40,7 +39,11 @@ ONE_COLUMN = 3.25
 TWO_COLUMN = 6.75
 """Width of a figure of two columns, in inches."""
 
-PALETTE = tuple(sns.color_palette("colorblind").as_hex())
+PALETTE = (
+    *("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc"),
+    *("#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9"),
+)
+"""Seaborn's "colorblind"."""
 
 
 class Style(NamedTuple):
@@ -289,6 +292,8 @@ def sweep(
     log, log_across : logarithmic axes. A sweep over tolerances, all below 1, runs from coarse to
         fine.
     """
+    import seaborn as sns  # here: with scipy.stats it takes a second of each notebook
+
     known = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
     labels = {}
     colours = {}
@@ -341,6 +346,8 @@ def arms(
     log_across : a logarithmic x axis too. Values are on a logarithmic axis, and those that are not
         positive are left out.
     """
+    import seaborn as sns
+
     others = itertools.cycle(_OTHER_COLOURS)
     palette = {}
     dashes = {}
@@ -526,6 +533,8 @@ def gram(
         majority first
     colourbar : whether it has one beside it
     """
+    import seaborn as sns
+
     matrix = np.asarray(matrix, dtype=float)
     centre = -1 / (len(matrix) - 1)
     if len(matrix) > _READABLE_CLASSES:
@@ -638,8 +647,9 @@ def embedding(
     labels = np.asarray(labels)
     minority = {int(k) for k in minority}
     classes = [int(k) for k in np.unique(labels)]
-    palette = "colorblind" if len(classes) <= 10 else "viridis"
-    colours = sns.color_palette(palette, len(classes))
+    colours: Any = PALETTE
+    if len(classes) > len(PALETTE):
+        colours = mpl.colormaps["viridis"](np.linspace(0, 1, len(classes) + 2)[1:-1])
     for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
         x, y = points[labels == k].T
         colour = [colours[classes.index(k)]]

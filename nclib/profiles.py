@@ -476,6 +476,12 @@ ORIGINALS = {
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
+KNOWN = ORIGINALS | {
+    "digits": Outline(10, 134, (8, 8), (40, 40)),
+    "digit_pairs": Outline(100, 100, (8, 16), (20, 20)),
+}
+"""These need not be read, either: scikit-learn, which has the digits, takes a second to load."""
+
 TITLES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -488,8 +494,8 @@ TITLES = {
 def outline(dataset: str) -> Outline:
     """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does
     it), unless reference results were made from it."""
-    if dataset in ORIGINALS:
-        return ORIGINALS[dataset]
+    if dataset in KNOWN:
+        return KNOWN[dataset]
     try:
         train = data.load_dataset(dataset, "train")
         test = data.load_dataset(dataset, "test")

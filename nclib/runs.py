@@ -66,7 +66,9 @@ from nclib.training import Result as Result
 #   training.train  the arithmetic and the epochs; it knows no store, only a checkpoint
 
 TRAIN = ("missing", "never", "finished")
-"""What may be done about runs that are not stored: train them, fail, or plot without them."""
+"""What may be done about runs that are not there: train those that are not stored, fail, or plot
+without them. In the last two, a run is there when it is finished: stored or tracked
+(`nclib.store.finished`)."""
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
 

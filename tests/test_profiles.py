@@ -154,3 +154,10 @@ def test_a_hundred_class_data_set_fills_its_column_and_moves_no_other_run():
     assert {config.data.num_majority for config in added} == {50}
     chosen = override(get_profile("full"), dataset="mnist", hundred_dataset="digit_pairs")
     assert (chosen.dataset, chosen.hundred_dataset) == ("mnist", "digit_pairs")
+
+
+@pytest.mark.parametrize("dataset", ["digits", "digit_pairs"])
+def test_what_is_known_of_the_digits_is_what_is_read(dataset, monkeypatch):
+    known = profiles.KNOWN[dataset]
+    monkeypatch.setattr(profiles, "KNOWN", profiles.ORIGINALS)
+    assert profiles.outline.__wrapped__(dataset) == known
