@@ -612,7 +612,9 @@ def refuse_outside_tensors(
     one_row = []
     for tensor in (z, *rows):
         one_row.append(tensor[:1].detach().requires_grad_(tensor.is_floating_point()))
-    with recording(autocast):
+    # Hooks of its own, or torch.utils.checkpoint counts this evaluation, which it does not repeat.
+    unseen = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+    with recording(autocast), unseen:
         fz = call_with(cell, parameters, one_row)
         known = [tensor for tensor in (*one_row, *parameters.values()) if tensor.requires_grad]
         visited = {torch.autograd.graph.get_gradient_edge(tensor).node for tensor in known}
