@@ -99,6 +99,15 @@ def test_every_parameter_is_explained_and_seen_by_papermill():
         assert len(explained) == len(reproduce.parameters(name)), name
 
 
+def test_their_own_values_stay_when_the_parameters_cell_is_edited():
+    """In the metadata of the cell, from which `save_figure` sees an edited notebook."""
+    for name in NAMES:
+        declared = reproduce.parameters(name)
+        for parameter in paths.SET_BY_THE_COMMAND:
+            declared.pop(parameter, None)
+        assert _read(name)["cells"][1]["metadata"]["defaults"] == declared, name
+
+
 def test_they_call_and_never_define():
     for name in (*NAMES, *PLACES):
         for _, text in executed.code_cells(name):
