@@ -188,12 +188,12 @@ def test_a_dask_cluster_trains_the_same_runs(undisturbed, store):
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=1, threads_per_worker=1, dashboard_address=None
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        ensure_runs(GRID, client.get_executor())
-    for config in GRID:
+        ensure_runs(GRID[:2], client.get_executor())
+    for config in GRID[:2]:
         assert_equal(run_id(config), store, undisturbed)
 
 
