@@ -1,10 +1,13 @@
 """Tables that say "false" need a certificate that says so of the statement as printed."""
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 import pandas as pd
 
-from nclib import paths
+from nclib import compare, paths
+from nclib.papers import certify as certificates
 from nclib.papers.certify import certify, ids
 
 
@@ -27,3 +30,21 @@ def _shown(row):
         return False
     (result,) = certify([name])
     return result.ok and (result.verdict, result.reading) == ("false", "as printed")
+
+
+def wrong_verdicts(tables: Iterable[Path | str]) -> list:
+    """Rows of saved tables whose verdict is no word of the vocabulary, has no scale where it needs
+    one or has one where it needs none, or says "false" without a certificate."""
+    wrong = []
+    for path in tables:
+        for row in pd.read_csv(path, keep_default_na=False).to_dict("records"):
+            if "verdict" not in row:
+                continue
+            word = row["verdict"].split(" if ")[0]
+            needs_a_scale = word in compare.VERDICTS.keys() - {"reported", "not run"}
+            scales = [*compare.SCALES] if needs_a_scale else ["", *compare.SCALES]
+            known = {*certificates.VERDICTS, *compare.VERDICTS}
+            if word not in known or row.get("scale", "") not in scales:
+                wrong.append((str(path), row["verdict"], row.get("scale", "")))
+        wrong += uncertified(pd.read_csv(path))
+    return wrong

@@ -57,8 +57,8 @@ def test_the_first_epochs_have_the_bits_of_the_library(kind, epochs, monkeypatch
 
 @pytest.mark.slow
 def test_the_command_prints_the_metrics_of_the_library(tmp_path):
-    """Of four epochs, in which the learning rate goes its whole way; twenty differ in their number."""
-    script = "import nano; nano.EPOCHS = 4; nano.main()"
+    """Of two epochs, in which the learning rate goes its whole way; twenty differ in their number."""
+    script = "import nano; nano.EPOCHS = 2; nano.main()"
     environment = os.environ | {"PYTHONPATH": str(FILE.parent)}
     command = [sys.executable, "-c", script, "--json"]
     done = subprocess.run(
@@ -67,4 +67,4 @@ def test_the_command_prints_the_metrics_of_the_library(tmp_path):
     found = json.loads(done.stdout)
     assert list(found) == ["explicit", "deq"]
     for kind, metrics in found.items():
-        _compare(metrics, _library(kind, 4)[1])
+        _compare(metrics, _library(kind, 2)[1])

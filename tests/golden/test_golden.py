@@ -7,6 +7,9 @@ from pathlib import Path
 import executed
 import pytest
 import record
+from certified import wrong_verdicts
+
+from nclib import profiles
 
 RECORDED = json.loads(record.NUMBERS.read_text(encoding="utf-8"))
 FAST = ("quick/neural_collapse/table1", "quick/neural_collapse/audit")
@@ -23,6 +26,7 @@ def test_run_ids_are_the_recorded_ones():
 
 
 def test_every_drawing_is_recorded_and_drew_something():
+    assert {name.removeprefix("quick/") for name in record.DRAWN} >= executed.DRAWN
     assert set(RECORDED["drawings"]) == {*record.DRAWN, *record.COMPUTED} and all(
         RECORDED["drawings"].values()
     )
@@ -46,6 +50,12 @@ def test_numbers_are_the_recorded_ones(name, place, shared):
         drawn = record.read(tables, shared / "results" / "smoke")
     else:
         drawn = record.drawn(name, place)
+        saved = place / name / name.partition("/")[0].partition("-")[0]
+        assert wrong_verdicts(saved.rglob("*.csv")) == []
+        sidecars = [json.loads(path.read_text("utf-8")) for path in saved.rglob("*.json")]
+        assert sidecars, "saved nothing"
+        if name.partition("/")[2] in profiles.makers() and name != record.SUMMARY:
+            assert all(each["runs"] for each in sidecars)
     recorded, here = RECORDED["drawings"][name], record.machine()
     there = RECORDED["elsewhere"].get(name, RECORDED["machine"])
     said = record.changes(recorded, drawn)
