@@ -281,7 +281,7 @@ def verdict(
     significant difference contradicts a claim of equality, as "comparable" has no size: "reported".
     No claim: "higher" or "lower".
 
-    `nclib.pairs` finds phase and size by itself: use its ``verdict`` for differences between two
+    `nclib.pairs` finds phase and size by itself: use its ``judge`` for differences between two
     networks.
 
     Parameters
@@ -422,7 +422,7 @@ class Pairs:
         return len(self.table[SETTING].drop_duplicates())
 
     @property
-    def interval(self) -> Interval:
+    def mean_difference(self) -> Interval:
         """Mean and interval over seeds; over several settings, of each seed's mean over them."""
         return interval(self.table.groupby("seed")["difference"].mean())
 
@@ -436,7 +436,7 @@ class Pairs:
             rows.append((*setting_values, *means, *interval(group["difference"]).columns))
         return pd.DataFrame(rows, columns=[*SETTING, self.arm, self.against, *INTERVAL_COLUMNS])
 
-    def verdict(
+    def judge(
         self,
         scale: str,
         claim: str | float | None = None,
@@ -468,7 +468,9 @@ class Pairs:
             terminal = True
         size = float(self.table[self.against].mean())
         level = LEVEL if equality == "interval" else 0.9
-        return verdict(self.interval, scale, claim, terminal, size, self.relative, within, level)
+        return verdict(
+            self.mean_difference, scale, claim, terminal, size, self.relative, within, level
+        )
 
 
 def pairs(
@@ -521,7 +523,7 @@ def pairs(
     ...         rows.append(run | {"metric": "accuracy_balanced", "value": 1.0})
     ...         rows.append(run | {"metric": "accuracy_train_prior", "value": 1.0})
     >>> both = nc.pairs(pd.DataFrame(rows), "nc1_trace_ratio")
-    >>> print(both.interval, both.verdict("reduced", "lower").word)
+    >>> print(both.mean_difference, both.judge("reduced", "lower").word)
     -0.20 ± 0.00 (3 seeds) supported
     """
     if arm == against:
@@ -819,14 +821,14 @@ def pooled_table(
     ----------
     both : pairs of accuracies; None where no setting is complete
     scale : of the runs (`nclib.profiles.scale_of`)
-    claim : as of `Pairs.verdict`
+    claim : as of `Pairs.judge`
     remark : besides that of the verdict
 
     Returns
     -------
     DataFrame
         metric; difference, half, detectable and seeds (see `Interval`); settings_found; verdict,
-        scale and remark, by the rule of `Pairs.verdict` with the phase described; and printed, the
+        scale and remark, by the rule of `Pairs.judge` with the phase described; and printed, the
         claim where there is one.
     """
     if both is None:
@@ -834,8 +836,8 @@ def pooled_table(
         judged = verdict(difference, scale)
         settings = 0
     else:
-        difference = both.interval
-        judged = both.verdict(scale, claim, phase="described")
+        difference = both.mean_difference
+        judged = both.judge(scale, claim, phase="described")
         settings = both.settings
     remarks = "; ".join(text for text in (judged.remark, remark) if text)
     row = ("accuracy_balanced", *difference.columns, settings, judged.word, judged.scale, remarks)
@@ -947,8 +949,8 @@ def _row_of_one_setting(
             "ratios pools several"
         )
     means = both.by_setting.iloc[0]
-    judged = both.verdict(scale, claim, "described" if is_accuracy else "required")
-    return (means[arm], means[against], *both.interval.columns, *judged)
+    judged = both.judge(scale, claim, "described" if is_accuracy else "required")
+    return (means[arm], means[against], *both.mean_difference.columns, *judged)
 
 
 def ratios(
@@ -993,13 +995,13 @@ def ratios(
             continue
         if terminal is not None:
             both = dataclasses.replace(both, terminal=terminal)
-        logs = both.interval
+        logs = both.mean_difference
         change = 100 * np.expm1(logs.mean)
         low = 100 * np.expm1(logs.mean - logs.half)
         high = 100 * np.expm1(logs.mean + logs.half)
         detectable = -100 * np.expm1(-logs.detectable)
         lower_in = int((both.by_setting["difference"] < 0).sum())
-        judged = both.verdict(scale, claims.get(metric))
+        judged = both.judge(scale, claims.get(metric))
         rows.append(
             (metric, change, low, high, detectable, both.settings, lower_in, logs.n, *judged)
         )

@@ -222,7 +222,7 @@ def test_pairs_are_by_seed_whatever_the_order_of_rows_and_their_types():
 def test_several_settings_are_a_mean_for_each_seed():
     both = pairs(study(SETTINGS, seeds=range(4)), "nc1", relative=True)
     means = np.log(both.table["deq"] / both.table["explicit"]).groupby(both.table["seed"]).mean()
-    assert both.interval == pytest.approx(interval(means)) and both.interval.n == 4
+    assert both.mean_difference == pytest.approx(interval(means)) and both.mean_difference.n == 4
     assert both.settings == 3 and both.by_setting["seeds"].tolist() == [4, 4, 4]
 
 
@@ -230,14 +230,14 @@ def test_seeds_with_the_same_value_are_an_honest_frame():
     """Small test sets give equal accuracies; copies of a run are not looked for."""
     frame = of_values([0.5, 0.5, 0.5], "accuracy_minority", "test")
     both = pairs(frame, "accuracy_minority", "test")
-    assert both.verdict("reduced", "higher").remark == "the same difference in every seed"
+    assert both.judge("reduced", "higher").remark == "the same difference in every seed"
     same = pairs(of_values([1.0, 1.0, 1.0]), "nc1")
-    assert same.verdict("reduced", "equal") == ("equal", "reduced", "the same value in every seed")
+    assert same.judge("reduced", "equal") == ("equal", "reduced", "the same value in every seed")
 
 
 def test_two_seeds_get_no_verdict_and_settings_are_not_counted_as_seeds():
     both = pairs(study(SETTINGS, seeds=[0, 1]), "nc1", relative=True)
-    assert both.verdict("reduced", "lower") == ("reported", "reduced", "2 seeds")
+    assert both.judge("reduced", "lower") == ("reported", "reduced", "2 seeds")
 
 
 def test_a_metric_that_some_settings_lack_is_compared_in_the_others():
@@ -261,7 +261,7 @@ def test_an_unknown_phase_is_never_judged(lost):
     both = pairs(frame, "nc1", relative=True)
     assert both.terminal is None
     for phase in ("required", "described"):
-        assert both.verdict("reduced", "lower", phase).remark == "terminal phase not known"
+        assert both.judge("reduced", "lower", phase).remark == "terminal phase not known"
 
 
 def test_a_phase_may_be_described_where_a_protocol_says_so():
@@ -269,10 +269,10 @@ def test_a_phase_may_be_described_where_a_protocol_says_so():
         study(accuracy=[1.0] * 5 + [0.998]), "nc1", relative=True
     )  # one run is short of it
     assert both.terminal is False
-    assert both.verdict("reduced", "lower").remark == "before the terminal phase"
-    assert both.verdict("reduced", "lower", phase="described").word == "supported"
+    assert both.judge("reduced", "lower").remark == "before the terminal phase"
+    assert both.judge("reduced", "lower", phase="described").word == "supported"
     with pytest.raises(ValueError, match="Allowed: described, required"):
-        both.verdict("reduced", "lower", phase="ignored")
+        both.judge("reduced", "lower", phase="ignored")
 
 
 def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
@@ -284,9 +284,9 @@ def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
         0.1 / (half95 + half90) * 2 * 0.97
     )  # between both: the 90 % interval fits into 10 %, the 95 % one does not
     both = pairs(of_values(np.exp(size * spread)), "nc1", relative=True)
-    assert both.verdict("reduced", "equal").word == "not significant"
-    assert both.verdict("reduced", "equal", equality="tost").word == "equal"
-    assert both.verdict("reduced", "equal", equality="tost", within=0.08).word == "not significant"
+    assert both.judge("reduced", "equal").word == "not significant"
+    assert both.judge("reduced", "equal", equality="tost").word == "equal"
+    assert both.judge("reduced", "equal", equality="tost", within=0.08).word == "not significant"
 
 
 def differ(column, one, two, by="model", second="deq"):
@@ -357,7 +357,7 @@ REFUSED = {
 def test_a_frame_that_cannot_be_judged_is_refused(name):
     change, message = REFUSED[name]
     frame = study(SETTINGS[:2])
-    assert pairs(frame, "nc1", relative=True).verdict("reduced", "lower").word == "supported"
+    assert pairs(frame, "nc1", relative=True).judge("reduced", "lower").word == "supported"
     with pytest.raises(ValueError, match=message):
         pairs(change(frame), "nc1", relative=True)
 
@@ -368,7 +368,7 @@ def test_networks_may_be_made_in_different_ways():
 
 def test_accuracies_are_in_points_and_percent_is_refused():
     frame = of_values([0.9, 0.92, 0.94], "accuracy_minority", "test")
-    assert pairs(frame, "accuracy_minority", "test").interval.mean == pytest.approx(-8)
+    assert pairs(frame, "accuracy_minority", "test").mean_difference.mean == pytest.approx(-8)
     with pytest.raises(ValueError, match="before `percent`"):
         pairs(compare.percent(frame), "accuracy_minority", "test")
 

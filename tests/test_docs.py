@@ -71,7 +71,7 @@ def has(text, *said):
 
 def points(name, group):
     """ "+1.0 points (0.6 to 1.3)"."""
-    found = compared(EVERY[name], group).interval
+    found = compared(EVERY[name], group).mean_difference
     low, high = found.ends()
     return minus(f"{found.mean:+.1f} points ({low:.1f} to {high:.1f})")
 
@@ -91,15 +91,15 @@ def test_the_table_of_results_and_the_verdict():
     assert len(lines) == 6
     for group, line in zip(("balanced", "r10", *NEW_SEEDS, "fresh"), lines, strict=True):
         _, seeds, *cells = line.split(" | ")
-        assert int(seeds) == compared(EVERY["nc2c"], group).interval.n
+        assert int(seeds) == compared(EVERY["nc2c"], group).mean_difference.n
         names = ("nc2c", "nc3c")
         assert cells == [f"{both(name, group, 2)}, {change(name, group)}" for name in names]
     found = protocol2.tracked_analysis()
     assert found.verdict == "supported" and len(found.seeds) == 5 and len(protocol2.SEEDS) == 8
     assert "the paper's claim is supported" in text and "on five new seeds. Eight" in text
-    assert {compared(EVERY[name], "r10").interval.significant for name in ("nc2c", "nc3c")} == {
-        False
-    }
+    assert {
+        compared(EVERY[name], "r10").mean_difference.significant for name in ("nc2c", "nc3c")
+    } == {False}
 
 
 def test_norms_and_directions():
@@ -172,7 +172,7 @@ def test_the_equilibria_of_the_replication_are_solved():
 
 
 def test_accuracy():
-    gain = compared(EVERY["acc"], "fresh").interval
+    gain = compared(EVERY["acc"], "fresh").mean_difference
     ends = "{:.1f} to {:.1f}".format(*gain.ends())
     balanced = compared(EVERY["acc10"], "balanced").table[["explicit", "deq"]].mean()
     has(
@@ -185,7 +185,7 @@ def test_accuracy():
         "{:.1f} and {:.1f} % (ResNet-18 and DEQ)".format(*balanced),
         f"about twice as high at 100 : 1, {change('loss', 'fresh')}",
     )
-    assert not compared(EVERY["acc"], "r10").interval.significant
+    assert not compared(EVERY["acc"], "r10").mean_difference.significant
     table = dict(re.findall(r"^\| (\w.*?) \| (.*) \|$", collapse_tables.accuracies(), re.MULTILINE))
     above = []
     for name in ("ResNet-18", "DEQ"):
@@ -336,7 +336,7 @@ def logs_by_hand(metric, group, relative=True):
 @pytest.mark.parametrize("group", ["fresh", "balanced", "four"])
 @pytest.mark.parametrize("name", ["nc2c", "cosc"])
 def test_changes_and_intervals_are_those_of_the_runs(name, group):
-    row, found = EVERY[name], compared(EVERY[name], group).interval
+    row, found = EVERY[name], compared(EVERY[name], group).mean_difference
     seeds = logs_by_hand(row.metric, group, row.relative).mean(axis=1)
     ends = scipy.stats.t.interval(0.95, len(seeds) - 1, seeds.mean(), scipy.stats.sem(seeds))
     assert np.allclose([found.mean, *found.ends()], [seeds.mean(), *ends], atol=1e-12)
@@ -346,7 +346,7 @@ def test_the_exchange_of_norms_and_directions_starts_from_eq_14_itself():
     for group in ("fresh", "balanced"):
         whole, stored = (
             parts(group, "NC3, eq. 14")["whole"],
-            compared(EVERY["eq14"], group).interval,
+            compared(EVERY["eq14"], group).mean_difference,
         )
         # Arrays are stored rounded.
         assert np.allclose([whole.mean, whole.half], [stored.mean, stored.half], atol=1e-4)
@@ -481,7 +481,7 @@ def test_digits_claims_and_block():
     configs = nc.experiment("neural_collapse/scorecard", "quick")
     runs = sorted(nc.run_id(config) for config in configs)
     found = pairs(reference_store().frame(runs), "accuracy_balanced", "test", "last_epochs")
-    half = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f}"
+    half = f"{found.mean_difference.mean:+.2f} ± {found.mean_difference.half:.2f}"
     steps = {
         (step, metric): row("tables/equilibrium_or_cell-quick", step=step, metric=metric)
         for step in ("DEQ / explicit", "cell / explicit", "DEQ / cell")

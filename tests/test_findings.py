@@ -72,7 +72,7 @@ def nc2_and_nc3(collection: str, setting: tuple[int, int]) -> list[str]:
 
 def percent(collection: str, setting: tuple[int, int], metric: str) -> str:
     """ "8 % lower": the mean ratio DEQ / ResNet-18, which must be significant."""
-    interval = compared(collection, setting, metric, relative=True).interval
+    interval = compared(collection, setting, metric, relative=True).mean_difference
     return f"{100 * abs(np.expm1(interval.mean)):.0f} % {interval.side}"
 
 
@@ -84,7 +84,7 @@ def points(
     collection: str, setting: tuple[int, int], metric: str = "accuracy_balanced"
 ) -> tuple[str, str]:
     """ "0.8 percentage points", and their interval "0.3 to 1.2", without signs where both ends have the same one."""
-    interval = compared(collection, setting, metric).interval
+    interval = compared(collection, setting, metric).mean_difference
     low, high = interval.ends()
     if high < 0:
         low, high = -high, -low
@@ -119,7 +119,7 @@ def fig2() -> Iterator[str]:
     yield f"NC2 {change(FIRST, setting, NC2)}"
     yield f"({change(FIRST, setting, 'nc2_equiangular')})"
     yield f"({change(FIRST, setting, 'nc1_cdnv', 3)})"
-    assert not compared(FIRST, setting, NC2).interval.significant
+    assert not compared(FIRST, setting, NC2).mean_difference.significant
     assert nothing_is_significant("Figure 2: ")
 
 
@@ -128,7 +128,7 @@ def fig3() -> Iterator[str]:
     yield " and ".join(nc2_and_nc3(FIRST, BALANCED)) + " on balanced classes"
     yield "Five new seeds give " + " and ".join(nc2_and_nc3(NEW, (5, 100)))
     yield f"NC3 is {percent(FIRST, (5, 100), EQ14)} at 100 : 1"
-    assert not compared(FIRST, (5, 100), EQ13).interval.significant
+    assert not compared(FIRST, (5, 100), EQ13).mean_difference.significant
     assert nothing_is_significant("Figure 3b: ")
 
 
@@ -137,7 +137,7 @@ def fig4() -> Iterator[str]:
         yield " and ".join(nc2_and_nc3(collection, (3, 100)))
     yield f"NC3 is {percent(FIRST, (3, 100), EQ14)}"
     yield f"turns upwards after epoch {_lowest_epoch(NC3)}"
-    assert not compared(FIRST, (3, 100), EQ13).interval.significant
+    assert not compared(FIRST, (3, 100), EQ13).mean_difference.significant
     assert [verdicts("Figure 4: ")[LABELS[metric]] for metric in (EQ13, EQ14)] == [
         "opposite here"
     ] * 2
@@ -155,7 +155,7 @@ def fig5() -> Iterator[str]:
     for collection in (FIRST, NEW):
         yield " and ".join(nc2_and_nc3(collection, (7, 100)))
     yield f"NC3 is {percent(FIRST, (7, 100), EQ14)}"
-    assert not compared(FIRST, (7, 100), EQ13).interval.significant
+    assert not compared(FIRST, (7, 100), EQ13).mean_difference.significant
     assert [verdicts("Figure 5: ")[LABELS[metric]] for metric in (EQ13, EQ14, NC2, NC3)] == [
         "opposite here"
     ] * 4
@@ -176,7 +176,7 @@ def table2() -> Iterator[str]:
         yield f"{accuracy((3, ratio))} {where}"
     yield f"five new seeds also give {points(NEW, (3, 100))[0]}"
     yield f"it is {points(NEW, (3, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
-    assert not compared(FIRST, (3, 10), "accuracy_balanced").interval.significant
+    assert not compared(FIRST, (3, 10), "accuracy_balanced").mean_difference.significant
     assert nothing_is_significant("Table 2")
     _gains_on_minority_classes(3, (10, 50, 100))
 
@@ -186,7 +186,7 @@ def table3() -> Iterator[str]:
     yield f"{accuracy((5, 100))} at 100 : 1 (three seeds, not significant)"
     yield "give {}, with a 95 % interval of {}".format(*points(NEW, (5, 100)))
     yield f"the DEQ is {points(NEW, (5, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
-    assert not compared(FIRST, (5, 100), "accuracy_balanced").interval.significant
+    assert not compared(FIRST, (5, 100), "accuracy_balanced").mean_difference.significant
     assert {word for name, word in verdicts("Table 3").items() if name.endswith("overall")} == {
         "not significant",
         "not run",
@@ -200,7 +200,7 @@ def table4() -> Iterator[str]:
     yield "give {}, with a 95 % interval of {}".format(*points(NEW, (7, 100)))
     yield f"the DEQ is {points(NEW, (7, 100), 'accuracy_balanced.adjusted')[0]} less accurate"
     for collection in (FIRST, NEW):
-        assert not compared(collection, (7, 100), "accuracy_balanced").interval.significant
+        assert not compared(collection, (7, 100), "accuracy_balanced").mean_difference.significant
     assert nothing_is_significant("Table 4")
     _gains_on_minority_classes(7, (50, 100))
 
@@ -210,7 +210,7 @@ def _gains_on_minority_classes(k_a: int, ratios: tuple[int, ...]) -> None:
         minority, majority = (
             compared(FIRST, (k_a, ratio), f"accuracy_{which}") for which in ("minority", "majority")
         )
-        assert minority.interval.mean > 1 > majority.interval.mean
+        assert minority.mean_difference.mean > 1 > majority.mean_difference.mean
 
 
 def collapse() -> Iterator[str]:
@@ -222,7 +222,9 @@ def collapse() -> Iterator[str]:
     assert found.verdict == "supported"
     changes = found.primary.set_index("metric")["change"]
     yield minus(f"NC2 {changes[NC2]:.0f} %, NC3 {changes[NC3]:.0f} %")
-    assert not any(compared(FIRST, (3, 10), metric).interval.significant for metric in (NC2, NC3))
+    assert not any(
+        compared(FIRST, (3, 10), metric).mean_difference.significant for metric in (NC2, NC3)
+    )
     pooled = pd.read_csv(paths.reference() / "tables/collapse_pooled-quick.csv").set_index("metric")
     yield f"(eq. 13) is {pooled['change'][EQ13]:.0f} % higher"
     assert set(pooled["verdict"][[NC2, NC3]]) == {"not significant"}
@@ -333,12 +335,13 @@ def equilibrium_or_cell() -> Iterator[str]:
 def your_own_cell() -> Iterator[str]:
     _, frame = trained("your_own_cell")
     against = {"arm": "deq", "against": "explicit_matched"}
-    accuracy = pairs(frame, "accuracy_balanced", "test", "last_epochs", **against).interval
+    accuracy = pairs(frame, "accuracy_balanced", "test", "last_epochs", **against).mean_difference
     yield f"{accuracy.mean:+.1f} ± {accuracy.half:.1f} percentage points"
     others = [pairs(frame, "accuracy_minority", "test", "last_epochs", **against)]
     others += [pairs(frame, metric, **against) for metric in ("nc1_trace_ratio", NC2, NC3)]
     assert not any(
-        interval.significant for interval in (accuracy, *(other.interval for other in others))
+        interval.significant
+        for interval in (accuracy, *(other.mean_difference for other in others))
     )
 
 

@@ -126,8 +126,8 @@ def test_the_outcomes_on_digits_have_their_numbers():
     )
     runs = {run_id(config) for config in experiment("neural_collapse/scorecard", "quick")}
     found = pairs(reference_store().frame(sorted(runs)), "accuracy_balanced", "test", "last_epochs")
-    verdict = found.verdict("toy", "higher", phase="described").word
-    numbers = f"{signed(found.interval.mean, 2)} ± {found.interval.half:.2f} percentage points"
+    verdict = found.judge("toy", "higher", phase="described").word
+    numbers = f"{signed(found.mean_difference.mean, 2)} ± {found.mean_difference.half:.2f} percentage points"
     assert OUTCOMES["Is the DEQ more accurate?"] == f"{verdict}, {numbers}" and found.settings == 13
 
 

@@ -41,7 +41,7 @@ def pair(metric, group, digits=2):
 
 def ratio(metric, group):
     """What the DEQ's value is of ResNet-18's, as a geometric mean."""
-    return math.exp(compared(EVERY[metric], group).interval.mean)
+    return math.exp(compared(EVERY[metric], group).mean_difference.mean)
 
 
 # --- what we found ------------------------------------------------------------------------------
@@ -61,9 +61,9 @@ def test_the_other_class_sizes_have_their_numbers():
     assert f"NC2 is {pair('nc2c', 'r10')} at 10 : 1" in text
     assert f"{pair('nc2c', 'balanced')} on balanced classes" in text
     for metric in ("nc2c", "nc3c"):
-        assert not compared(EVERY[metric], "r10").interval.significant
-        assert compared(EVERY[metric], "balanced").interval.side == "higher"
-    assert compared(EVERY["nc2c"], "balanced").interval.n == 3 and "Three seeds each" in text
+        assert not compared(EVERY[metric], "r10").mean_difference.significant
+        assert compared(EVERY[metric], "balanced").mean_difference.side == "higher"
+    assert compared(EVERY["nc2c"], "balanced").mean_difference.n == 3 and "Three seeds each" in text
 
 
 def test_other_definitions_have_their_numbers():
@@ -71,7 +71,7 @@ def test_other_definitions_have_their_numbers():
     assert f"NC2 is {less['eq13']} and NC3 {less['eq14']}" in bullet("100 : 1")
     more = f"{100 * (ratio('eq13', 'r10') - 1):.0f} % higher"
     assert f"By the paper's formula NC2 is {more} at 10 : 1 and equal" in bullet("10 : 1")
-    low, high = compared(EVERY["eq13"], "balanced").interval.ends()
+    low, high = compared(EVERY["eq13"], "balanced").mean_difference.ends()
     assert math.log(0.9) < low and high < math.log(1.1)
     text = bullet("The definition")
     seli = seli_distances().loc[100]["means_seli"].unstack()
@@ -103,8 +103,8 @@ def test_what_speaks_against_the_claim_has_its_numbers():
     text = bullet("What speaks against")
     assert pair("trace", "fresh", 3) in text
     assert "about twice as high" in text and 1.75 < ratio("loss", "fresh") < 2.25
-    adjusted = compared(EVERY["accadj"], "fresh").interval.mean
-    trained = compared(EVERY["acc"], "fresh").interval.mean
+    adjusted = compared(EVERY["accadj"], "fresh").mean_difference.mean
+    trained = compared(EVERY["acc"], "fresh").mean_difference.mean
     assert f"{trained:.1f} percentage points higher, but {-adjusted:.1f} lower after logit" in text
     more = f"{100 * (ratio('nc1', 'fresh') - 1):.0f} % higher"
     assert f"NC1, which the paper finds equal, is {more} by its formula" in text

@@ -295,7 +295,7 @@ def change(name: str, group: str) -> str:
     """
     if group == "balanced" and name in (*NO_MINORITY, "prior"):
         return "–"
-    return interval_text(EVERY[name], compared(EVERY[name], group).interval)
+    return interval_text(EVERY[name], compared(EVERY[name], group).mean_difference)
 
 
 def exchange(name: str, part: str, group: str) -> str:
@@ -389,7 +389,7 @@ def draw_mean(ax: Axes, compared: Pairs, height: float, hollow: bool = False) ->
     height : of the line
     hollow : drawn so where the mean is not tested
     """
-    over_seeds = compared.interval
+    over_seeds = compared.mean_difference
     colour = NEITHER
     if over_seeds.significant:
         colour = LOWER if over_seeds.mean < 0 else HIGHER
@@ -474,7 +474,7 @@ def parts_of_nc1() -> str:
     """What the trace ratio is made of, over four imbalanced settings of the first experiment."""
     lines = []
     for name in PARTS_OF_NC1:
-        lines.append([name, percent(compared(Row(name, name), "four").interval)])
+        lines.append([name, percent(compared(Row(name, name), "four").mean_difference)])
     return markdown_table(["", "DEQ against ResNet-18"], lines)
 
 
@@ -564,14 +564,14 @@ def _judged(name: str, setting: tuple[int, int]) -> tuple[Interval, str]:
     elif setting == BALANCED:
         claim = "equal"
     differences = _compared(row._replace(relative=False), (setting,))
-    word = differences.verdict("reduced", claim, phase).word
-    by_ratio = _compared(row, (setting,)).verdict("reduced", claim, phase).word
+    word = differences.judge("reduced", claim, phase).word
+    by_ratio = _compared(row, (setting,)).judge("reduced", claim, phase).word
     shown = word
-    if word == "reported" and differences.terminal and differences.interval.side:
-        shown = f"{word}: {differences.interval.side}"
+    if word == "reported" and differences.terminal and differences.mean_difference.side:
+        shown = f"{word}: {differences.mean_difference.side}"
     if by_ratio != word:
         shown = f"{shown} (by ratios: {by_ratio})"
-    return differences.interval, shown
+    return differences.mean_difference, shown
 
 
 def accuracies() -> str:

@@ -261,8 +261,8 @@ def co_primary(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         if compared.terminal is None:
             raise ValueError("a run's training accuracy at its last epoch is not known")
         rows.append((metric, "train", *_estimate(frame, metric, "train", logarithms=True)))
-        words.append(compared.verdict("reduced", "lower", phase="described").word)
-        intervals.append(compared.interval)
+        words.append(compared.judge("reduced", "lower", phase="described").word)
+        intervals.append(compared.mean_difference)
     return _table(rows).assign(verdict=words), joint(intervals)
 
 
@@ -309,7 +309,7 @@ def _secondary_word(frame: pd.DataFrame, test: SecondaryTest) -> str:
     compared = pairs(frame, test.metric, test.split, relative=test.logarithms)
 
     def word_on(claim: str) -> str:
-        verdict = compared.verdict(
+        verdict = compared.judge(
             "reduced", claim, phase="described", equality="tost", within=test.equal_within
         )
         return verdict.word
@@ -325,7 +325,7 @@ def _estimate(
 ) -> tuple[str, float, float, float, int]:
     """Unit, mean, ends and seeds: a change in percent where logarithms are compared, else the
     difference."""
-    interval = pairs(frame, metric, split, relative=logarithms).interval
+    interval = pairs(frame, metric, split, relative=logarithms).mean_difference
     mean = interval.mean
     low, high = interval.ends()
     if logarithms:

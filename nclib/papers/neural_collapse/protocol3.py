@@ -404,7 +404,7 @@ def _estimate(
     percentage points."""
     logs = not metric.startswith("accuracy")
     compared = pairs(frame, metric, split, arm=arm, against=against, relative=logs)
-    return _row(f"{what}: {metric}", compared.interval)
+    return _row(f"{what}: {metric}", compared.mean_difference)
 
 
 def _primary(frame: pd.DataFrame, against: str) -> tuple[list[Interval], list[dict[str, Any]]]:
@@ -412,9 +412,9 @@ def _primary(frame: pd.DataFrame, against: str) -> tuple[list[Interval], list[di
     rows = []
     for metric in PRIMARY:
         compared = pairs(frame, metric, relative=True, against=against)
-        intervals.append(compared.interval)
-        alone = compared.verdict("reduced", "lower", phase="described").word
-        rows.append(_row(metric, compared.interval, alone))
+        intervals.append(compared.mean_difference)
+        alone = compared.judge("reduced", "lower", phase="described").word
+        rows.append(_row(metric, compared.mean_difference, alone))
     return intervals, rows
 
 
@@ -441,8 +441,8 @@ def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str =
     what = "DEQ against the block applied once"
     estimates.append(_estimate(frame, "accuracy_balanced", "explicit_matched", what, split="test"))
     for metric in PRIMARY:
-        block = pairs(frame, metric, relative=True, against="explicit_matched").interval.mean
-        whole = pairs(frame, metric, relative=True).interval.mean
+        block = pairs(frame, metric, relative=True, against="explicit_matched").mean_difference.mean
+        whole = pairs(frame, metric, relative=True).mean_difference.mean
         share = Interval(block / whole, float("nan"), len(seeds))
         estimates.append(
             _row(f"share of the difference from ResNet-18 that remains: {metric}", share)
@@ -516,9 +516,11 @@ def analyse_hundred(
     highest = imbalanced[imbalanced["R"] == 100.0]
     primary, tests = _primary(highest, "explicit")
     compared = pairs(imbalanced, "accuracy_balanced", "test", "last_epochs")
-    word = compared.verdict("reduced", "higher", phase="described").word
+    word = compared.judge("reduced", "higher", phase="described").word
     tests.append(
-        _row("accuracy_balanced, last ten epochs, R = 100 and R = 10", compared.interval, word)
+        _row(
+            "accuracy_balanced, last ten epochs, R = 100 and R = 10", compared.mean_difference, word
+        )
     )
     estimates = []
     for metric in (TRACE_RATIO, "nc1_pinv"):

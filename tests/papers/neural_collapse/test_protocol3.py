@@ -334,8 +334,8 @@ def test_the_block_is_analysed_and_drawn_once_all_seeds_are_tracked(tracked):
     assert [line.tested for line in drawn] == [False, False, False, True, False, False]
     mean = drawn[3]
     compared = pairs(mean.frame, "nc2_etf_distance", relative=True, against=mean.against)
-    assert compared.interval.mean == pytest.approx(standing.found.tests["mean"].iloc[0])
-    assert compared.settings == 3 and compared.interval.n == 5
+    assert compared.mean_difference.mean == pytest.approx(standing.found.tests["mean"].iloc[0])
+    assert compared.settings == 3 and compared.mean_difference.n == 5
 
 
 def test_two_tracked_seeds_are_described(tracked, monkeypatch):
