@@ -121,7 +121,7 @@ def _live_line() -> Iterator[Callable[[float, float, str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)  # a path stays whole
     columns = (BarColumn(), TextColumn("{task.description}"))
     with Progress(
         *columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()

@@ -619,8 +619,11 @@ def reproduce(
     with _folders_of_kernels():
         store = default_store()
         missing = {run: config for run, config in needed.items() if not store.has(run)}
-        planned = f"profile {profile}: {len(tasks)} notebooks, {len(needed)} runs, "
-        planned += f"{len(needed) - len(missing)} stored"
+        planned = f"profile {profile}: {len(tasks)} notebooks, "
+        if train == "missing":
+            planned += f"{len(needed)} runs, {len(needed) - len(missing)} stored"
+        else:
+            planned += "nothing is trained"
         if larger:
             planned += f"; {len(larger)} notebooks at a larger scale, from stored runs"
         echo(planned)
