@@ -31,7 +31,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "audit_overall_std",
             "audit_part_std",
             "integrated_rate",
-            "largest_std",
         ],
         "experiments": ["REMEDIES", "RULES"],
         "layer_peeled": [
