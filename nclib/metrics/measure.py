@@ -260,9 +260,9 @@ class _Reader:
         rows = len(self.weight)
         if rows < 2 or (self.found and num_classes is None and rows != seen):
             raise ValueError(
-                f"{self.head!r} has {rows} rows, and the labels have {seen} "
-                "classes: if it is no classifier, pass classifier=None; if it is, and classes are "
-                f"missing, classifier={self.head!r}"
+                f"{self.head!r} has {rows} rows, and the labels have {seen} classes. Where none is "
+                "named, the last nn.Linear is taken for the classifier: if it is none, pass "
+                f"classifier=None; if it is, and classes are missing, classifier={self.head!r}"
             )
         if num_classes not in (None, rows):
             raise ValueError(
