@@ -93,7 +93,7 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     texts = {
         file: file.read_text()
         for file in files
-        if file.suffix in (".py", ".md", ".ipynb", ".yml", "")
+        if file.is_file() and file.suffix in (".py", ".md", ".ipynb", ".yml", "")
     }
     assert len(texts) > 200 and [file.name for file in texts if told.search(texts[file])] == [
         "test_environment.py"
@@ -102,7 +102,7 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
 
 @needs_make
 def test_jupyterlab_opens_at_the_index_and_sees_the_pages_it_links_to():
-    command = ["make", "-n", "-o", "setup", "lab"]
+    command = ["make", "--no-print-directory", "-n", "-o", "setup", "lab"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split()[1:] == ["lab", "--ServerApp.root_dir=.", "notebooks/index.ipynb"]
     assert "](../docs/" in (ROOT / "notebooks/index.ipynb").read_text(encoding="utf-8")

@@ -287,7 +287,7 @@ def test_training_with_measure_is_training_without_bit_for_bit():
 def test_the_last_linear_of_an_embedding_network_is_not_taken_for_its_classifier():
     net = nn.Sequential(nn.Linear(7, 32), nn.ReLU(), nn.Linear(32, 16))
     with pytest.raises(
-        ValueError, match=r"'2', the last nn\.Linear, has 16 rows.* 4 classes.*classifier=None"
+        ValueError, match=r"'2' has 16 rows.* 4 classes.*the last nn\.Linear.*classifier=None"
     ):
         nc.measure(net, batches(ROWS))
     assert listed(nc.measure(net, batches(ROWS), classifier=None)) == ["0", "1", "2"]
