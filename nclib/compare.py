@@ -338,9 +338,11 @@ def _is_equal(
     """Whether the whole interval lies within this share of the size, or within this share of a
     ratio of 1."""
     if of_logs:
-        lowest, highest = np.log1p(-within), np.log1p(within)
+        lowest = np.log1p(-within)
+        highest = np.log1p(within)
     else:
-        lowest, highest = -within * abs(size), within * abs(size)
+        lowest = -within * abs(size)
+        highest = within * abs(size)
     low, high = difference.ends(level)
     return bool(lowest <= low and high <= highest)
 

@@ -691,8 +691,8 @@ class _ImplicitGradient(torch.autograd.Function):
         rows = tensors[: call.num_rows]
         parameters = tensors[call.num_rows :]
         nothing_left = False
-        if call.undefined:  # rows that are NaN and left out of the loss: zero times NaN is NaN
-            left_out = flat_rows(z).isnan().any(1) & (flat_rows(g) == 0).all(1)
+        if call.undefined:
+            left_out = _left_out(z, g)
             nothing_left = bool(left_out.all())
             z, *rows = _with_stand_ins([z, *rows], left_out)
 
@@ -715,6 +715,12 @@ class _ImplicitGradient(torch.autograd.Function):
         # None, not 0, for what f does not depend on: weight decay acts on a gradient of zero.
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), allow_unused=True))
         return None, None, *(next(grads) if tensor.requires_grad else None for tensor in inputs)
+
+
+def _left_out(z: Tensor, g: Tensor) -> Tensor:
+    """The rows that are NaN and left out of the loss. They get a stand-in, as zero times NaN is
+    NaN."""
+    return flat_rows(z).isnan().any(1) & (flat_rows(g) == 0).all(1)
 
 
 def _with_stand_ins(tensors: list[Tensor], left_out: Tensor) -> list[Tensor]:
@@ -743,7 +749,7 @@ class _Adjoint:
 
     def __call__(self, u: Tensor, g: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
         if len(z) != len(self.linearisation.z):
-            self.linearisation = None  # first, so that both graphs are never there at once
+            self.linearisation = None  # first, so that the graph before is not kept by this map
             self.linearisation = _Linearisation(self.call, self.parameters, z, rows)
         return g + self.linearisation.vjp(u)
 

@@ -280,15 +280,17 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     True
     """
     configs = [config for config in configs if isinstance(config, RunConfig)]
-    first = configs[0]
+    names = dict.fromkeys(config.profile for config in configs)
+    widths = dict.fromkeys(str(config.model.width) for config in configs)
+    epochs = dict.fromkeys(str(config.train.epochs) for config in configs)
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
     tested = dict.fromkeys(_describe_test(config.data) for config in configs)
     optimisers = dict.fromkeys(_describe_optimiser(config.train) for config in configs)
-    network = f"ResNet-18 of width {first.model.width}"
+    network = f"ResNet-18 of width {' and '.join(widths)}"
     cells = sorted({config.model.own_cell for config in configs if config.model.own_cell})
     if cells:
         network += f" with {' and '.join(cells)}"
-    training = f"{first.train.epochs} epochs of {' or '.join(optimisers)}"
+    training = f"{' or '.join(epochs)} epochs of {' or '.join(optimisers)}"
     if all(config.data.augment == "none" for config in configs):
         training += " without augmentation"
     counts = _seeds_of_settings(configs)
@@ -301,7 +303,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     place = one_place(map(run_id, configs))
     tracked = " Runs as tracked in the repository." if isinstance(place, ReferenceStore) else ""
     return (
-        f"Profile {first.profile}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. "
+        f"Profile {' and '.join(names)}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. "
         f"{network}, {training}, {seeds}.{tracked}"
     )
 

@@ -485,9 +485,10 @@ def _files_of_runs(ids: Sequence[str]) -> list[Path]:
 
 
 def code_digest() -> str:
-    """Digest of nclib and of the papers' printed numbers."""
-    files = sorted(provenance.folder("nclib").rglob("*.py"))
-    return provenance.digest([*files, *sorted(paths.published().rglob("*.csv"))])
+    """Digest of nclib with its tables of claims, and of the papers' printed numbers."""
+    package = provenance.folder("nclib")
+    files = [*package.rglob("*.py"), *package.rglob("*.csv"), *paths.published().rglob("*.csv")]
+    return provenance.digest(sorted(files))
 
 
 def _digest(file: Path) -> str:

@@ -212,7 +212,7 @@ def train_missing(
     grid = _Grid(missing, store, progress, stored, device)
     if executor is not None:
         for run in grid.train_on(executor, list(missing)).under_way:
-            grid.end(run, "the executor lost its process")
+            grid.end(run, Attempt("the executor lost its process"))
     elif workers > 1:
         _train_in_processes(grid, workers)
     else:
@@ -388,7 +388,7 @@ def _make(
         code[f"{module}.py"] = source_file(config.model.own_cell).read_bytes()
 
     caught: list[warnings.WarningMessage] = []
-    train = getattr(config, "train", None)
+    training_config = getattr(config, "train", None)
     try:
         with (
             one_thread(),
@@ -410,8 +410,8 @@ def _make(
             else:
                 result = config.execute(Job(store, base, device, progress, checkpoint))
             arithmetic = contextlib.nullcontext()
-            if isinstance(train, TrainConfig):
-                arithmetic = training.arithmetic(train, device)
+            if isinstance(training_config, TrainConfig):
+                arithmetic = training.arithmetic(training_config, device)
             with arithmetic:
                 record = provenance.capture(device, [config.seed], cost)
     finally:  # of a run that fails, too
@@ -429,16 +429,17 @@ def _for_readers(
 ) -> Iterable[Shown]:
     """What of a run's warnings is shown, each once: lost work, a last epoch gone wrong, and what
     the user's own cell says."""
-    last_epoch = "no epoch"
-    if isinstance(getattr(config, "train", None), TrainConfig):
-        last_epoch = f"epoch {config.train.epochs}:"
+    training_config = getattr(config, "train", None)
+    is_classifier = isinstance(training_config, TrainConfig)
     own_cell = isinstance(config, RunConfig) and config.model.own_cell is not None
     shown = {}
     for warning in caught:
         message = str(warning.message)
         of_own_cell = own_cell and not warning.filename.startswith(PACKAGES)
         ours = issubclass(warning.category, (DamageWarning, ForwardNotConverged))
-        if of_own_cell or ours or message.startswith(last_epoch):
+        # `training` begins what it says of an epoch in this way.
+        of_last_epoch = is_classifier and message.startswith(f"epoch {training_config.epochs}:")
+        if of_own_cell or ours or of_last_epoch:
             category = _known_category(warning.category)
             shown[Shown(message, category, warning.filename, warning.lineno)] = None
     return shown
@@ -564,14 +565,14 @@ class _Grid:
         self.shown: set[Shown] = set()
         self.ended = 0
 
-    def end(self, run: str, failure: str, shown: Iterable[Shown] = ()) -> None:
-        """A run is over: stored, or failed for this reason. A warning of several runs is shown
-        once."""
+    def end(self, run: str, outcome: Attempt) -> None:
+        """A run is over: stored, or failed. A warning of several runs is shown once."""
         self.ended += 1
-        for warning in shown:
+        for warning in outcome.shown:
             if warning not in self.shown:
                 self.shown.add(warning)
                 show_warning(warning)
+        failure = outcome.failure
         if not failure and not self.store.has(run):
             failure = "a worker has finished it, and it is not to be seen in the run store here"
         if failure:
@@ -615,9 +616,9 @@ class _Grid:
                 if isinstance(error, concurrent.futures.BrokenExecutor):
                     lost.append(run)
                 elif error is not None:
-                    self.end(run, _failure(error, run, self.store))
+                    self.end(run, Attempt(_failure(error, run, self.store)))
                 else:
-                    self.end(run, *future.result())
+                    self.end(run, future.result())
             self.report()
         return _Lost(lost, waiting)
 
@@ -630,7 +631,7 @@ def _train_here(grid: _Grid, log: RunLog | None) -> None:
 
     for run, config in grid.configs.items():
         epoch_log = functools.partial(log, run) if log else None
-        grid.end(run, *attempt(config, str(grid.store.root), grid.device, note, epoch_log))
+        grid.end(run, attempt(config, str(grid.store.root), grid.device, note, epoch_log))
 
 
 def _train_in_processes(grid: _Grid, workers: int) -> None:
@@ -649,10 +650,10 @@ def _train_in_processes(grid: _Grid, workers: int) -> None:
             with process_pool(1) as pool:
                 again = grid.train_on(pool, [run], 1, devices)
             if again.under_way:
-                grid.end(
-                    run,
-                    "its process died twice, often for want of memory; go on with fewer workers",
+                reason = (
+                    "its process died twice, often for want of memory; go on with fewer workers"
                 )
+                grid.end(run, Attempt(reason))
         waiting = lost.waiting
 
 

@@ -28,8 +28,10 @@ FLOORS = {
 }
 """The other metrics that are compared, and what is added to both sides of their ratio, as near zero
 a factor means nothing."""
-LEAST_SHIFT, LEAST_LOG_SHIFT = 0.005, 0.05
-"""Half a point of accuracy and 5 % of any other metric are within error."""
+LEAST_SHIFT = 0.005
+"""Half a percentage point of accuracy is within error."""
+LEAST_LOG_SHIFT = 0.05
+"""So is 5 % of any other metric."""
 LEAST_RUNS = 6
 """Mean shifts of fewer runs are no evidence."""
 

@@ -234,6 +234,15 @@ def test_what_changed_is_executed_again(bench, change):
     assert copy.read_bytes() == picture.read_bytes()
 
 
+def test_a_table_beside_the_code_counts_as_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce.provenance, "folder", lambda package: tmp_path)
+    digests = set()
+    for content in ("lower", "higher"):
+        (tmp_path / "claims.csv").write_text(content)
+        digests.add(reproduce.code_digest())
+    assert len(digests) == 2
+
+
 def test_other_code_and_another_training_execute_everything_again(bench, monkeypatch):
     figure(FIG1)
     bench.reproduce()

@@ -705,14 +705,14 @@ def _for_readers(row: Mapping[str, Any]) -> dict[str, Any]:
     The share that remains is a ratio of means, and stays one."""
     what = row["what"]
     place, separator, metric = what.rpartition(": ")
-    if what.startswith("accuracy_balanced"):
-        place, separator, metric = "", "", "accuracy_balanced"
-        what = what.replace(metric, LABELS[metric])
+    is_accuracy = what.startswith("accuracy_balanced")
+    if is_accuracy:
+        what = what.replace("accuracy_balanced", LABELS["accuracy_balanced"])
     elif metric in LABELS:
         what = f"{place}{separator}{LABELS[metric]}"
     ends = {"change": row["mean"], "low": row["low"], "high": row["high"]}
     unit = "%"
-    if metric.startswith("accuracy"):
+    if is_accuracy or metric.startswith("accuracy"):
         unit = "points"
     elif place.startswith("share"):
         ends = {name: 100 * value for name, value in ends.items()}
