@@ -280,7 +280,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     True
     """
     configs = [config for config in configs if isinstance(config, RunConfig)]
-    names = dict.fromkeys(config.profile for config in configs)
+    presets = dict.fromkeys(config.profile for config in configs)
     widths = dict.fromkeys(str(config.model.width) for config in configs)
     epochs = dict.fromkeys(str(config.train.epochs) for config in configs)
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
@@ -303,7 +303,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     place = one_place(map(run_id, configs))
     tracked = " Runs as tracked in the repository." if isinstance(place, ReferenceStore) else ""
     return (
-        f"Profile {' and '.join(names)}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. "
+        f"Profile {' and '.join(presets)}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. "
         f"{network}, {training}, {seeds}.{tracked}"
     )
 

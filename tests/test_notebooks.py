@@ -125,14 +125,7 @@ def test_they_are_listed_in_their_readme():
 
 
 @pytest.mark.filterwarnings("ignore:epoch .* of the backward passes")  # few steps are taken
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else slow(name)[0]
-        for name in NAMES
-        if name in QUICK or name not in executed.DRAWN
-    ],
-)
+@pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])
 def test_runs_in_smoke_size(name, shared):
     seen = executed.at_smoke_size(name, shared)
     assert seen["confusable"] == []
@@ -148,11 +141,6 @@ def test_runs_in_smoke_size(name, shared):
         assert all((path.parent / file).stat().st_size for file in record["files"])
     if name in profiles.makers():  # the course computes beside what it trains
         assert any(recorded) if name in TEACH_BY_DEFINING else all(recorded)
-
-
-def test_what_does_not_run_in_smoke_size_is_drawn_from_tracked_runs():
-    """By the golden tests, which look at its tables as well."""
-    assert set(NAMES) >= executed.DRAWN
 
 
 def test_the_index_lists_every_notebook_by_its_title():
