@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import filelock
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 from colours import confusable
 
@@ -55,6 +56,7 @@ def _execute(name: str, results: Path) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"NCLIB_RESULTS": str(results)}))
         stack.enter_context(contextlib.chdir(paths.notebooks()))
+        stack.enter_context(mpl.rc_context())  # a notebook sets matplotlib's style
         watched = lambda fig, alt: shown.append(fig) or picture(fig, alt)  # noqa: E731
         stack.enter_context(mock.patch.object(plots, "picture", watched))
         if name == "neural_collapse/collapse":  # it draws what another notebook has trained
