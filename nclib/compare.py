@@ -7,6 +7,7 @@ and seed; what it returns has an interval over seeds and, by the rule of `verdic
 claim.
 """
 
+import collections
 import dataclasses
 import functools
 import json
@@ -533,14 +534,15 @@ def pairs(
     _check_columns(frame)
     models = ", ".join(sorted(frame["model"].dropna().astype(str).unique())) or "none"
     frame = frame[frame["model"].isin([arm, against])]
-    runs = by_run(frame, metric, split, how)
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
+    runs = by_run(rows, metric, split, how)
     for model in (arm, against):
         if model not in set(runs["model"]):
             raise NotMeasured(
                 f"no run of {model!r} has {metric} ({split}); models in the frame: {models}"
             )
     _check_seeds(frame, runs, (arm, against), f"{metric} ({split})")
-    _check_protocols(frame, runs)
+    _check_protocols(rows, runs)
     _check_values(runs, metric, relative)
 
     unit = 100 if metric.startswith("accuracy_") else 1
@@ -570,22 +572,23 @@ def _check_seeds(
 ) -> None:
     """Every setting has each seed of the frame once, of both networks."""
     seeds = sorted(frame["seed"].unique())
-    for (dataset, num_majority, ratio), group in runs.groupby(SETTING, dropna=False, sort=False):
+    number = runs.groupby(SETTING, dropna=False, sort=False).ngroup()
+    count = collections.Counter(zip(number, runs["model"], runs["seed"], strict=True))
+    settings = runs[SETTING].drop_duplicates().itertuples(index=False, name=None)
+    for place, (dataset, num_majority, ratio) in enumerate(settings):
         where = f"{dataset}, K_A = {num_majority}, R = {ratio}"
         for model in models:
-            count = group.loc[group["model"] == model, "seed"].value_counts()
-            missing = [int(seed) for seed in seeds if seed not in count]
+            missing = [str(seed) for seed in seeds if count[place, model, seed] == 0]
             if missing:
                 raise ValueError(
-                    f"{where}: {model} has no run of seed {', '.join(map(str, missing))} "
-                    f"with {measured}; "
+                    f"{where}: {model} has no run of seed {', '.join(missing)} with {measured}; "
                     "train it, or leave this seed or setting out of the frame"
                 )
-            repeated = count[count > 1]
-            if len(repeated):
+            repeated = [seed for seed in seeds if count[place, model, seed] > 1]
+            if repeated:
                 raise ValueError(
-                    f"{where}: {model} has {repeated.iloc[0]} runs of seed {repeated.index[0]} "
-                    f"with {measured}; select the rows of one of them"
+                    f"{where}: {model} has {count[place, model, repeated[0]]} runs of seed "
+                    f"{repeated[0]} with {measured}; select the rows of one of them"
                 )
 
 
@@ -643,6 +646,7 @@ def _terminal(frame: pd.DataFrame, runs: pd.DataFrame) -> bool | None:
     """Whether all runs are in the terminal phase at the epoch judged; None where that is not known
     of one."""
     judged = runs[["run_id", "model", "epoch"]]
+    frame = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
     phases = terminal_phase(frame.merge(judged, on=["run_id", "model", "epoch"]))
     accuracies = judged.merge(phases, on=["run_id", "model"], how="left")["value"]
     if accuracies.isna().any():
@@ -697,16 +701,20 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
             f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each"
         )
     rows = rows.astype({"epoch": "int64", "value": float}).sort_values("epoch")
+    number = rows.groupby(RUN, dropna=False, sort=False, observed=True).ngroup()
+    rows = rows.assign(number=number).sort_values("number", kind="stable")
+    runs = rows.drop_duplicates("number", keep="last")[[*RUN, "epoch"]].reset_index(drop=True)
     count = LAST_EPOCHS if how == "last_epochs" else 1
     table = []
-    for run_values, run in rows.groupby(RUN, dropna=False, sort=False, observed=True):
-        values = run["value"].to_numpy()[-count:]
+    for _, logged in rows.groupby("number")["value"]:
+        values = logged.to_numpy()[-count:]
         deviation = values.std(ddof=1) if len(values) > 1 else np.nan
-        table.append((*run_values, run["epoch"].iloc[-1], values.mean(), deviation, len(values)))
-    runs = pd.DataFrame(table, columns=[*RUN, "epoch", "value", "std", "n"])
-    # By way of Float64, which turns pandas' own missing value into NaN.
-    runs = runs.astype({"K_A": "Float64", "R": "Float64"})
-    return runs.astype({"K_A": float, "R": float, "value": float, "std": float})
+        table.append((values.mean(), deviation, len(values)))
+    runs = runs.join(pd.DataFrame(table, columns=["value", "std", "n"]))
+    for name in ("K_A", "R"):
+        # pandas' own missing value becomes NaN
+        runs[name] = runs[name].to_numpy(dtype=float, na_value=np.nan)
+    return runs
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
