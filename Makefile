@@ -10,7 +10,7 @@
 #   make setup TORCH_INDEX=URL     CPU-only machine: torch and torchvision come first, both from URL, an index of
 #                                  CPU builds (see pytorch.org, "Compute platform: CPU"); several GB less to fetch
 #   make reproduce PROFILE=lite ARGS="table1 -p epochs=5"
-#   make test ARGS="-k solver"     in three processes; -n 8 in ARGS makes it eight
+#   make test ARGS="-k solver"     in a process for each core, eight at most; -n 2 in ARGS makes it two
 #   PYTHON=python3.12 make setup   another interpreter
 #   make setup LATEST=1            the newest packages instead of the exact versions in constraints.txt
 
@@ -64,9 +64,12 @@ $(STAMP): pyproject.toml $(wildcard constraints.txt)
 		echo "make: the packages are not installed, and pip says why above: most often there is no network, or the disk is full. Then type again: make $(MAKECMDGOALS)" >&2; exit 1; }
 	@touch $(STAMP)
 
+# pip would compile the modules on one core. A few are of a newer Python, and no one imports them.
+PIP_INSTALL = $(BIN)/python -m pip install --no-compile $(CONSTRAINTS)
 packages:
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install $(CONSTRAINTS) --index-url "$$TORCH_INDEX" torch torchvision)
-	$(BIN)/python -m pip install $(CONSTRAINTS) -e ".[$(EXTRAS)]"
+	$(if $(TORCH_INDEX),$(PIP_INSTALL) --index-url "$$TORCH_INDEX" torch torchvision)
+	$(PIP_INSTALL) -e ".[$(EXTRAS)]"
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 # Exact versions of all packages, for every supported Python: the newest that fit together today.
 constraints:
@@ -78,9 +81,9 @@ reproduce: setup
 	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(if $(ALL),--all) $(ARGS)
 
 # Idle test processes take work from busy ones.
-# Three for two cores, as some tests wait; compiled modules are kept, as others start processes.
+# Compiled modules are kept, as some tests start processes.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 test: setup
 	$(PYTEST) $(ARGS)
 

@@ -102,7 +102,7 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
 
 @needs_make
 def test_jupyterlab_opens_at_the_index_and_sees_the_pages_it_links_to():
-    command = ["make", "--no-print-directory", "-n", "-o", "setup", "lab"]
+    command = ["make", "--no-print-directory", "-n", "-o", "setup", "lab", "ARGS="]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split()[1:] == ["lab", "--ServerApp.root_dir=.", "notebooks/index.ipynb"]
     assert "](../docs/" in (ROOT / "notebooks/index.ipynb").read_text(encoding="utf-8")

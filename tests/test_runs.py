@@ -202,7 +202,7 @@ def _slowed(config, root, device=None):
     honest = training.learning_rate
 
     def slow(*options):
-        time.sleep(0.3)
+        time.sleep(0.1)
         return honest(*options)
 
     training.learning_rate = slow
