@@ -645,13 +645,15 @@ def _check_fractions(accuracies: pd.Series, metric: str) -> None:
 def _terminal(frame: pd.DataFrame, runs: pd.DataFrame) -> bool | None:
     """Whether all runs are in the terminal phase at the epoch judged; None where that is not known
     of one."""
+    is_accuracy = (frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)
     judged = runs[["run_id", "model", "epoch"]]
-    frame = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
-    phases = terminal_phase(frame.merge(judged, on=["run_id", "model", "epoch"]))
-    accuracies = judged.merge(phases, on=["run_id", "model"], how="left")["value"]
-    if accuracies.isna().any():
+    accuracies = frame[is_accuracy].merge(judged, on=["run_id", "model", "epoch"])
+    _check_once(accuracies)
+    _check_fractions(accuracies["value"], "training accuracy")
+    found = accuracies.groupby(["run_id", "model"])["value"].agg(["min", "count"])
+    if len(found) < len(judged) or (found["count"] < len(PHASE_METRICS)).any():
         return None
-    return bool((accuracies >= TERMINAL_ACCURACY).all())
+    return bool((found["min"] >= TERMINAL_ACCURACY).all())
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -692,14 +694,10 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     _check_columns(frame)
     one_of(how, ("last", "last_epochs"), "value of how")
     rows = frame.loc[
-        (frame["metric"] == metric) & (frame["split"] == split), [*RUN, "epoch", "value"]
+        (frame["metric"] == metric) & (frame["split"] == split),
+        [*RUN, "split", "metric", "epoch", "value"],
     ]
-    repeated = rows[rows.duplicated(["run_id", "model", "epoch"])]
-    if len(repeated):
-        run, epoch = repeated.iloc[0][["run_id", "epoch"]]
-        raise ValueError(
-            f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each"
-        )
+    _check_once(rows)
     rows = rows.astype({"epoch": "int64", "value": float}).sort_values("epoch")
     number = rows.groupby(RUN, dropna=False, sort=False, observed=True).ngroup()
     rows = rows.assign(number=number).sort_values("number", kind="stable")
@@ -715,6 +713,17 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
         # pandas' own missing value becomes NaN
         runs[name] = runs[name].to_numpy(dtype=float, na_value=np.nan)
     return runs
+
+
+def _check_once(rows: pd.DataFrame) -> None:
+    """One row for each run, split, metric and epoch."""
+    repeated = rows[rows.duplicated(["run_id", "model", "split", "metric", "epoch"])]
+    if len(repeated):
+        row = repeated.iloc[0]
+        raise ValueError(
+            f"run {row['run_id']} has {row['metric']} ({row['split']}) of epoch {row['epoch']} "
+            "twice; keep one row of each"
+        )
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
