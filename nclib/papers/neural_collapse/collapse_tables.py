@@ -19,7 +19,7 @@ from nclib.figures import markdown_table, minus
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse import protocol2
 from nclib.papers.neural_collapse.accuracy_tables import published
-from nclib.papers.neural_collapse.duality import add_cosines, eq14, exchanged
+from nclib.papers.neural_collapse.norms_and_directions import add_cosines, eq14, exchanged
 from nclib.papers.neural_collapse.protocol1 import COLLAPSE, KNOWN
 from nclib.store import reference_store
 

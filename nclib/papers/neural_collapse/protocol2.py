@@ -23,8 +23,8 @@ import pandas as pd
 from nclib import paths
 from nclib.compare import SETTING, Interval, pairs
 from nclib.config import RunConfig, StoredConfig, run_id
-from nclib.papers.neural_collapse.duality import add_cosines
 from nclib.papers.neural_collapse.experiments import step_imbalanced
+from nclib.papers.neural_collapse.norms_and_directions import add_cosines
 from nclib.profiles import classifiers, get_profile, override
 from nclib.provenance import processor_kinds
 from nclib.store import reference_store

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import nclib as nc
-from nclib.papers.neural_collapse import duality
+from nclib.papers.neural_collapse import norms_and_directions
 
 SIMPLEX = nc.simplex_etf(4, 6).numpy()
 NORMS = np.array([[1.0], [2.0], [3.0], [5.0]])
@@ -36,17 +36,17 @@ def test_eq14_of_parallel_opposite_and_other_means(means, distance):
     if distance is None:
         weights = np.eye(4, 6)
         cosine = (means * weights).sum() / (np.linalg.norm(means) * np.linalg.norm(weights))
-        assert duality.eq14(means, weights) == pytest.approx(math.sqrt(2 - 2 * cosine))
+        assert norms_and_directions.eq14(means, weights) == pytest.approx(math.sqrt(2 - 2 * cosine))
     else:
-        assert duality.eq14(means, SIMPLEX) == pytest.approx(distance, abs=1e-12)
+        assert norms_and_directions.eq14(means, SIMPLEX) == pytest.approx(distance, abs=1e-12)
 
 
 def test_the_cosine_is_one_for_parallel_rows_and_centred_means_forget_a_shift():
     shifted = NORMS * SIMPLEX
     shifted = shifted - shifted.mean(axis=0)
     runs = {"a": arrays(NORMS * SIMPLEX), "b": arrays(shifted + 7.0, shifted)}
-    added = duality.add_cosines(frame(runs), runs)
-    assert len(added) == 4 + 4 and set(added["metric"]) == {"loss", *duality.COSINES}
+    added = norms_and_directions.add_cosines(frame(runs), runs)
+    assert len(added) == 4 + 4 and set(added["metric"]) == {"loss", *norms_and_directions.COSINES}
     cosines = added[added["metric"] != "loss"]
     assert set(cosines["epoch"]) == {10}, "at the last epoch"
     values = cosines.pivot(index="run_id", columns="metric", values="value")
@@ -55,13 +55,13 @@ def test_the_cosine_is_one_for_parallel_rows_and_centred_means_forget_a_shift():
     assert values.loc["a", "class_cosine_centred"] < 0.99 and values.loc["b", "class_cosine"] < 0.9
 
 
-@pytest.mark.parametrize("name", duality.SPLIT)
+@pytest.mark.parametrize("name", norms_and_directions.SPLIT)
 def test_a_network_against_itself_and_both_ways_round(name):
     first, second = random_arrays(0), random_arrays(1)
-    itself = duality.exchanged([(first, first)], name)
+    itself = norms_and_directions.exchanged([(first, first)], name)
     assert itself.to_numpy() == pytest.approx(0)
-    there = duality.exchanged([(first, second)], name)["whole"].iloc[0]
-    back = duality.exchanged([(second, first)], name)["whole"].iloc[0]
+    there = norms_and_directions.exchanged([(first, second)], name)["whole"].iloc[0]
+    back = norms_and_directions.exchanged([(second, first)], name)["whole"].iloc[0]
     assert there == pytest.approx(-back) and there != 0
 
 
@@ -69,7 +69,7 @@ def test_a_network_against_itself_and_both_ways_round(name):
 def test_networks_that_differ_in_norms_alone_differ_by_norms(name):
     second = random_arrays(2)
     first = arrays(NORMS * second["class_means"], second["classifier"])
-    (row,) = duality.exchanged([(first, second)], name).to_dict("records")
+    (row,) = norms_and_directions.exchanged([(first, second)], name).to_dict("records")
     assert row["norms"] == pytest.approx(row["whole"]) and row["whole"] != 0
     assert row["directions"] == pytest.approx(0)
 
@@ -79,5 +79,5 @@ def test_networks_with_equal_norms_differ_by_directions():
     for network in (first, second):
         for key, rows in network.items():
             network[key] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    (row,) = duality.exchanged([(first, second)], "NC3, eq. 14").to_dict("records")
+    (row,) = norms_and_directions.exchanged([(first, second)], "NC3, eq. 14").to_dict("records")
     assert row["directions"] == pytest.approx(row["whole"]) and row["norms"] == pytest.approx(0)
