@@ -497,7 +497,7 @@ def _digest(file: Path) -> str:
 
 # --- how far it is --------------------------------------------------------------------------------
 
-SECONDS_OF_A_NOTEBOOK = 19.0
+SECONDS_OF_A_NOTEBOOK = 13.0
 """Roughly, on one core: to start a kernel, load everything, plot and save."""
 
 
@@ -510,8 +510,8 @@ def seconds_of(config: StoredConfig) -> float:
         return config.seconds()
     images = int(profiles.class_counts(config.data).sum())
     height, width = profiles.outline(config.data.dataset).size
-    one = 7e-4 * (config.model.width / 16) ** 2 * (height * width / 64) ** 0.75
-    return config.train.epochs * images * one * (2.8 if config.model.kind == "deq" else 1)
+    one = 7e-4 * (config.model.width / 16) ** 2 * (height * width / 64) ** 0.6
+    return config.train.epochs * images * one * (2 if config.model.kind == "deq" else 1)
 
 
 class _Meter:

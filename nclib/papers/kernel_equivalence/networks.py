@@ -110,7 +110,7 @@ class ShallowConfig(StoredConfig):
         return self.encoder
 
     def seconds(self) -> float:
-        return 3.7 if self.model.kind in DEQS else 0.6
+        return 2.6 if self.model.kind in DEQS else 0.5
 
     def execute(self, job: Job) -> Result:
         return train_shallow(self, job)

@@ -4,7 +4,7 @@
 - `accuracy_tables`, `audit`: the paper's Tables 1 to 4, ours beside them, and their arithmetic
 - `scorecard`: what each notebook says about the claims of the paper
 - `protocol1`, `protocol2`, `protocol3`: analyses that were committed before their runs
-- `collapse_tables`, `duality`, `seli`, `front_figures`: what the runs on CIFAR-10 say
+- `collapse_tables`, `norms_and_directions`, `seli`, `front_figures`: what the runs on CIFAR-10 say
 - `layer_peeled`, `peeled_maps`: the model of the paper's theory, and its optima
 - `statements`, `theory`: the theory's statements, checked, and tables of their verdicts
 - `solver_sweep`, `network_costs`: looks into trained networks

@@ -75,7 +75,7 @@ class RegressionConfig(StoredConfig):
         elif model.iterations:
             one_step = 1.5e-3 + 0.15e-3 * model.iterations
         else:
-            one_step = 14e-3
+            one_step = 13e-3
         return self.steps * one_step
 
     def execute(self, job: Job) -> Result:
