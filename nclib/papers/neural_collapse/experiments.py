@@ -260,7 +260,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
 
 PARTS = [("walkthrough", "The course"), ("neural_collapse", "Sun & Shi: neural collapse")]
 """Headings of the folders of notebooks."""
-FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
+FIRST = ("neural_collapse/fig2", "neural_collapse/fig3", "neural_collapse/table1")
 """What is rendered first (`nclib.reproduce`)."""
 STUDIES = [
     "neural_collapse/controls",
