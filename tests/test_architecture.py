@@ -96,6 +96,7 @@ assert "accuracy" in set(nc.measure(net, [(h.float(), labels)])["metric"])
 """
 
 
+@pytest.mark.slow
 def test_the_core_works_with_torch_and_pandas_alone():
     """Everything that pip would not install with these two cannot be imported."""
     command = [sys.executable, "-c", ALONE]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow
 
 import nclib as nc
 
@@ -38,7 +39,7 @@ def _compare(found, expected):
         assert value == pytest.approx(expected[on, metric], rel=0, abs=1e-9), metric
 
 
-@pytest.mark.parametrize(("kind", "epochs"), [("explicit", 2), ("deq", 1)])
+@pytest.mark.parametrize(("kind", "epochs"), [("explicit", 2), *slow(("deq", 1))])
 def test_the_first_epochs_have_the_bits_of_the_library(kind, epochs, monkeypatch):
     monkeypatch.syspath_prepend(FILE.parent)
     import nano

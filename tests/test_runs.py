@@ -222,6 +222,7 @@ def _killer(config, root, device=None):
     return runs.attempt(config, root, device)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, store, monkeypatch):
     monkeypatch.setattr(runs, "attempt", _slowed)
