@@ -497,8 +497,11 @@ def _digest(file: Path) -> str:
 
 # --- how far it is --------------------------------------------------------------------------------
 
-SECONDS_OF_A_NOTEBOOK = 13.0
+SECONDS_OF_A_NOTEBOOK = 11.0
 """Roughly, on one core: to start a kernel, load everything, plot and save."""
+
+SECONDS_OF = dict(profiles.from_papers("SECONDS"))
+"""Of notebooks that compute for much longer than that."""
 
 
 def seconds_of(config: StoredConfig) -> float:
@@ -686,7 +689,7 @@ class _Call:
         for number, task in enumerate(tasks):
             if task.trains or task.needs == "pair" or task.has_runs:
                 self.waiting[number] = task
-                seconds[number] = SECONDS_OF_A_NOTEBOOK
+                seconds[number] = SECONDS_OF.get(task.name, SECONDS_OF_A_NOTEBOOK)
             else:
                 self.rows[number] = Row(task.name, "not drawn")
         self.meter = _Meter(seconds, len(needed), max(self.workers, 1), progress)
