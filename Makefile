@@ -64,8 +64,8 @@ $(STAMP): pyproject.toml $(wildcard constraints.txt)
 		echo "make: the packages are not installed, and pip says why above: most often there is no network, or the disk is full. Then type again: make $(MAKECMDGOALS)" >&2; exit 1; }
 	@touch $(STAMP)
 
-# pip would compile all modules on one core, the packages' own tests with them. Those of a newer
-# Python cannot be compiled, and nothing imports them.
+# pip would compile every module on one core, even the packages' own tests. A few modules are
+# written for a newer Python: they cannot be compiled, and nothing imports them.
 PIP_INSTALL = $(BIN)/python -m pip install --no-compile $(CONSTRAINTS)
 packages:
 	$(if $(TORCH_INDEX),$(PIP_INSTALL) --index-url "$$TORCH_INDEX" torch torchvision)

@@ -534,15 +534,14 @@ def pairs(
     _check_columns(frame)
     models = ", ".join(sorted(frame["model"].dropna().astype(str).unique())) or "none"
     frame = frame[frame["model"].isin([arm, against])]
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
-    runs = by_run(rows, metric, split, how)
+    runs = by_run(frame, metric, split, how)
     for model in (arm, against):
         if model not in set(runs["model"]):
             raise NotMeasured(
                 f"no run of {model!r} has {metric} ({split}); models in the frame: {models}"
             )
     _check_seeds(frame, runs, (arm, against), f"{metric} ({split})")
-    _check_protocols(rows, runs)
+    _check_protocols(frame, runs)
     _check_values(runs, metric, relative)
 
     unit = 100 if metric.startswith("accuracy_") else 1
@@ -572,22 +571,22 @@ def _check_seeds(
 ) -> None:
     """Every setting has each seed of the frame once, of both networks."""
     seeds = sorted(frame["seed"].unique())
-    number = runs.groupby(SETTING, dropna=False, sort=False).ngroup()
-    count = collections.Counter(zip(number, runs["model"], runs["seed"], strict=True))
+    numbers = runs.groupby(SETTING, dropna=False, sort=False).ngroup()
+    count = collections.Counter(zip(numbers, runs["model"], runs["seed"], strict=True))
     settings = runs[SETTING].drop_duplicates().itertuples(index=False, name=None)
-    for place, (dataset, num_majority, ratio) in enumerate(settings):
+    for number, (dataset, num_majority, ratio) in enumerate(settings):
         where = f"{dataset}, K_A = {num_majority}, R = {ratio}"
         for model in models:
-            missing = [str(seed) for seed in seeds if count[place, model, seed] == 0]
+            missing = [str(seed) for seed in seeds if count[number, model, seed] == 0]
             if missing:
                 raise ValueError(
                     f"{where}: {model} has no run of seed {', '.join(missing)} with {measured}; "
                     "train it, or leave this seed or setting out of the frame"
                 )
-            repeated = [seed for seed in seeds if count[place, model, seed] > 1]
+            repeated = [seed for seed in seeds if count[number, model, seed] > 1]
             if repeated:
                 raise ValueError(
-                    f"{where}: {model} has {count[place, model, repeated[0]]} runs of seed "
+                    f"{where}: {model} has {count[number, model, repeated[0]]} runs of seed "
                     f"{repeated[0]} with {measured}; select the rows of one of them"
                 )
 

@@ -500,14 +500,14 @@ def _digest(file: Path) -> str:
 SECONDS_OF_A_NOTEBOOK = 11.0
 """Roughly, on one core: to start a kernel, load everything, plot and save."""
 
-SECONDS_OF = dict(profiles.from_papers("SECONDS"))
-"""Of notebooks that compute for much longer than that."""
+LONG_NOTEBOOKS = dict(profiles.from_papers("LONG_NOTEBOOKS"))
+"""The seconds of notebooks that compute for much longer than that."""
 
 
 def seconds_of(config: StoredConfig) -> float:
     """Roughly how long a run takes on a core; only the proportions matter for the time left.
 
-    Measured at width 16 on digits, digit pairs and scenes, while a second process trained beside.
+    Measured at width 16 on digits, digit pairs and scenes, with a second training beside it.
     """
     if not isinstance(config, RunConfig):
         return config.seconds()
@@ -689,7 +689,7 @@ class _Call:
         for number, task in enumerate(tasks):
             if task.trains or task.needs == "pair" or task.has_runs:
                 self.waiting[number] = task
-                seconds[number] = SECONDS_OF.get(task.name, SECONDS_OF_A_NOTEBOOK)
+                seconds[number] = LONG_NOTEBOOKS.get(task.name, SECONDS_OF_A_NOTEBOOK)
             else:
                 self.rows[number] = Row(task.name, "not drawn")
         self.meter = _Meter(seconds, len(needed), max(self.workers, 1), progress)

@@ -342,6 +342,13 @@ REFUSED = {
         differ("protocol", "ours", "theirs", "K_A", 5.0),
         "protocol ours and theirs",
     ),
+    "a run without the metric, made in another way": (
+        lambda f: stack(
+            f.assign(protocol="ours"),
+            f[is_deq(f, 1)].assign(run_id="other", metric="loss", protocol="theirs"),
+        ),
+        "protocol ours and theirs",
+    ),
     "a run that is shorter": (
         lambda f: f.assign(epoch=np.where(is_deq(f, 1), 1, 2)),
         r"end at epochs \[1, 2\]",

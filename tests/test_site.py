@@ -151,6 +151,7 @@ def test_sphinx_makes_it_without_a_warning_and_a_browser_shows_it(monkeypatch):
     old.write_text("old")
     front = site.build("smoke")
     assert front.parent == folder and not old.exists()
+    assert "fig9.html" not in front.read_text()
     assert list(broken_links(folder)) == [] and (folder / "api/nclib.DEQ.html").exists()
     assert "<b>an output</b>" not in (folder / f"notebooks/{FIG3}.html").read_text()
 

@@ -277,11 +277,11 @@ STUDIES = [
 ]
 """Notebooks that go beyond the paper; `nclib reproduce` without names plots them from runs that
 are there and trains none for them."""
-SECONDS = [
+LONG_NOTEBOOKS = [
     ("neural_collapse/theory_imbalance", 70.0),
     ("neural_collapse/theory_layer_peeled", 70.0),
 ]
-"""Notebooks that take much longer than others, roughly how long on one core."""
+"""Notebooks that compute for much longer than others, and roughly how many seconds on one core."""
 DRAWN_AS_FAR_AS_THERE = [("neural_collapse/collapse", "neural_collapse/equilibrium_or_cell")]
 """Notebooks without runs of their own, and the notebook whose runs they draw as far as they are
 there."""
