@@ -54,6 +54,9 @@ fi
 
 export NCLIB_ROOT=$folder/clone NCLIB_RESULTS=$folder/results NCLIB_DATA=$folder/data
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
+# glibc keeps memory instead of fetching it anew in each step, and asks for large pages.
+export MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 cd "$folder"
 : >pids
 for number in 1 2; do
