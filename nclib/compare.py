@@ -672,8 +672,8 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     Returns
     -------
     DataFrame
-        A row for each run: run_id, dataset, K_A, R, model, seed, epoch (the last one), value, std,
-        n.
+        A row for each run, in the order of the frame: run_id, dataset, K_A, R, model, seed, epoch
+        (the last one), value, std, n.
 
     Raises
     ------
@@ -697,9 +697,9 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
         [*RUN, "split", "metric", "epoch", "value"],
     ]
     _check_once(rows)
-    rows = rows.astype({"epoch": "int64", "value": float}).sort_values("epoch")
+    rows = rows.astype({"epoch": "int64", "value": float})
     number = rows.groupby(RUN, dropna=False, sort=False, observed=True).ngroup()
-    rows = rows.assign(number=number).sort_values("number", kind="stable")
+    rows = rows.assign(number=number).sort_values(["number", "epoch"])
     runs = rows.drop_duplicates("number", keep="last")[[*RUN, "epoch"]].reset_index(drop=True)
     count = LAST_EPOCHS if how == "last_epochs" else 1
     table = []

@@ -420,6 +420,12 @@ def test_by_run_takes_the_last_epoch_or_the_last_ten_logged_ones():
     assert compare.by_run(frame, "accuracy_balanced", "train").empty
 
 
+def test_by_run_keeps_the_order_of_the_runs():
+    seeds = [3, 0, 2, 1]
+    frame = stack(*(rows(seed=seed, values=np.linspace(0, 1, 10)) for seed in seeds))
+    assert compare.by_run(frame, "accuracy_balanced", "test")["seed"].tolist() == seeds
+
+
 def test_over_seeds_is_an_interval_for_each_setting_and_model():
     frame = stack(
         *(rows(seed=s, model=m, values=[s, s + 1]) for s in range(3) for m in ("explicit", "deq"))
