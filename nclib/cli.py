@@ -240,8 +240,11 @@ def _closing_lines(summary: "Summary", results: Path, seconds: float) -> list[st
     if not first.exists():
         first = results / "notebooks"
     unsolved = summary.unconverged
-    solver = "every equilibrium was found"
-    if unsolved:
+    if not unsolved:
+        solver = "every equilibrium was found"
+    elif len(unsolved) == 1:
+        solver = f"one run misses some equilibria: {unsolved[0]}"
+    else:
         solver = f"{len(unsolved)} runs miss some equilibria: {', '.join(unsolved[:3])}"
     return [
         f"notebooks: {', '.join(counts)}; {summary.trained} runs trained",
