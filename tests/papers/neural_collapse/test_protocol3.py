@@ -11,6 +11,7 @@ from nclib import experiment, pairs
 from nclib.compare import interval
 from nclib.config import run_id
 from nclib.papers.neural_collapse import accuracy_tables, protocol2, protocol3
+from nclib.provenance import processor_seconds
 from nclib.store import ReferenceStore, StoredRun, reference_store
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -255,7 +256,7 @@ def test_the_pilot_ended_as_the_page_says():
         last = history[is_last].set_index("metric")["value"]
         network = record["config"]["model"]["kind"]
         ends[network] = last
-        minutes[network] = record["provenance"]["cost"]["cpu_seconds"] / 60
+        minutes[network] = processor_seconds(record["provenance"]) / 60
     resnet = ends["explicit"]
     deq = ends["deq"]
     assert min(resnet["accuracy_train_prior"], deq["accuracy_train_prior"]) >= 0.95
@@ -268,6 +269,32 @@ def test_the_pilot_ended_as_the_page_says():
         f"{minutes['explicit']:.0f} and {minutes['deq']:.0f} CPU-minutes"
     )
     assert said in (ROOT / "docs" / "protocol-3.md").read_text(encoding="utf-8")
+
+
+def runs_there(name):
+    """Configurations and provenance of an experiment's finished runs, sealed or tracked."""
+    collection = protocol3.EXPERIMENTS[name].collection
+    sealed = protocol3._listed(ROOT / "results" / "sealed" / collection)
+    return sealed | protocol3._listed(ROOT / "results" / "reference" / collection)
+
+
+def test_the_page_says_how_many_runs_are_there():
+    page = (ROOT / "docs" / "protocol-3.md").read_text(encoding="utf-8")
+    block = runs_there("E1")
+    minutes = [processor_seconds(record["provenance"]) / 60 for record in block.values()]
+    assert f"{len(block)} of 15 runs" in page
+    assert f"{min(minutes):.0f} to {max(minutes):.0f} CPU-minutes each" in page
+    ratios = [record["config"]["data"].get("ratio") for record in runs_there("E2").values()]
+    assert f"{ratios.count(100.0) + ratios.count(10.0)} of 12 runs" in page
+
+
+@pytest.mark.parametrize("name", ["E1", "E2", "E3"])
+def test_the_method_page_has_the_word_of_each_analysis(name):
+    found = protocol3.standing(name).found
+    outcome = "not analysed yet" if found is None else f"**{found.word}**"
+    lines = (ROOT / "docs" / "method.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [line for line in lines if f"({name})" in line]
+    assert row.rsplit("|", 2)[1].strip().startswith(outcome)
 
 
 def test_no_page_reads_sealed_runs():
