@@ -14,8 +14,8 @@ import pandas as pd
 from nclib import paths
 from nclib.figures import for_readers, markdown_table, minus
 from nclib.metrics import LABELS
-from nclib.papers.neural_collapse import collapse_tables, front_figures, protocol2, seli
-from nclib.papers.neural_collapse.collapse_tables import COLLAPSE_LABELS
+from nclib.papers.neural_collapse import collapse_tables, front_figures, protocol2, protocol3, seli
+from nclib.papers.neural_collapse.collapse_tables import COLLAPSE_LABELS, percent_text
 from nclib.paths import write_atomic
 from nclib.store import reference_store
 
@@ -140,6 +140,29 @@ def other_processor() -> str:
         cells = [minus(f"{change:+.1f} %") for change in changes]
         lines.append([names[row["model"]], str(row["seed"]), *cells])
     return markdown_table(["", "seed", *(LABELS[metric] for metric in MOVED)], lines)
+
+
+def protocol3_results() -> str:
+    """The verdict of each experiment of protocol 3, its tests and its estimates."""
+    lines = []
+    for name in ("E1", "E2", "E3"):
+        standing = protocol3.standing(name)
+        if standing.found is None:
+            lines.append([name, "both primary metrics", "", "", "*not analysed yet*"])
+            continue
+        seeds = str(len(standing.found.seeds))
+        lines.append([name, "both primary metrics", "", seeds, f"**{standing.found.word}**"])
+        for row in protocol3.results([standing]).itertuples():
+            cells = [row.what, _changed(row), str(row.seeds), f"*{row.verdict}*"]
+            lines.append([name, *cells])
+    return markdown_table(["", "", "change", "seeds", "verdict"], lines)
+
+
+def _changed(row: NamedTuple) -> str:
+    """The change of a row of `protocol3.results`, with its interval where it has one."""
+    if row.unit == "%":
+        return percent_text(row.change, row.low, row.high, 0 if np.isnan(row.low) else row.seeds)
+    return minus(f"{row.change:+.1f} ({row.low:.1f} to {row.high:.1f}) points")
 
 
 # --- digits ---------------------------------------------------------------------------------------
@@ -395,6 +418,16 @@ PARTS = {
             "with AMX.",
             other_processor,
         ),
+    ],
+    "CIFAR-10 and CIFAR-100: what follows": [
+        Shown(
+            "Equilibrium or block, CIFAR-100, three times the epochs",
+            "The three experiments of [protocol 3](protocol-3.md), whose rules were committed "
+            "before their runs; each is analysed once, after its last seed. E1 compares the DEQ "
+            "with its own block applied once, E2 and E3 with ResNet-18. What is *estimated* was "
+            "not tested.",
+            protocol3_results,
+        )
     ],
     "CIFAR-10: the first experiment": [
         Shown(

@@ -451,7 +451,7 @@ def analyse_block(frame: pd.DataFrame, records: Mapping[str, Any], reason: str =
     for kind, rows in paired[paired["one kind"]].groupby("deq kind"):
         for metric in PRIMARY:
             by_seed = rows.groupby("seed")[metric].mean()
-            estimates.append(_row(f"pairs on {kind} alone: {metric}", interval(by_seed)))
+            estimates.append(_row(f"only the pairs on {kind}: {metric}", interval(by_seed)))
     return Found(_word(primary), seeds, pd.DataFrame(tests), pd.DataFrame(estimates), paired)
 
 

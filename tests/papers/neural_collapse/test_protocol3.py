@@ -10,6 +10,7 @@ import pytest
 from nclib import experiment, pairs
 from nclib.compare import interval
 from nclib.config import run_id
+from nclib.papers import docs_tables
 from nclib.papers.neural_collapse import accuracy_tables, protocol2, protocol3
 from nclib.provenance import processor_seconds
 from nclib.store import ReferenceStore, StoredRun, reference_store
@@ -434,6 +435,11 @@ def test_cifar100_stands_in_its_column_once_it_is_analysed(tracked):
     assert accuracy["what"].startswith("accuracy, last ten") and accuracy["unit"] == "points"
     assert (table["verdict"].iloc[3:] == "estimated").all()
     assert not estimates["what"].str.startswith("balanced").any(), "one seed of three"
+    shown = docs_tables.protocol3_results().splitlines()
+    word = protocol3.standing("E2").found.word
+    assert f"| E2 | both primary metrics |  | 3 | **{word}** |" in shown
+    assert sum(line.startswith("| E2 |") for line in shown) == 1 + len(table)
+    assert "| E3 | both primary metrics |  |  | *not analysed yet* |" in shown
 
 
 def test_rows_of_cifar100_are_estimated_in_the_tables(tracked):
