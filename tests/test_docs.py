@@ -181,7 +181,8 @@ def test_accuracy():
         f"minority classes, {both('minority', 'fresh')} %",
         f"{both('accadj', 'fresh')} %, a difference of {points_of_a_loss('accadj', 'fresh')}",
         f"At 10 : 1 the difference is {points('acc', 'r10')}, not significant",
-        f"as the paper averages, it is {points('acc10', 'balanced')}",
+        f"On balanced classes it is {points('acc', 'balanced')} after the last epoch",
+        f"and {points('acc10', 'balanced')} over its last ten epochs, as the paper averages",
         "{:.1f} and {:.1f} % (ResNet-18 and DEQ)".format(*balanced),
         f"about twice as high at 100 : 1, {change('loss', 'fresh')}",
     )
@@ -296,10 +297,13 @@ def missed_images() -> pd.DataFrame:
 def test_limits():
     text = section("results", "Limits")
     missed = missed_images()
-    assert set(missed["model"]) == {"deq"} and f"{len(missed)} DEQs misclassify a few" in text
+    assert (
+        set(missed["model"]) == {"deq"}
+        and f"{len(missed)} of the 33 DEQs misclassify a few" in text
+    )
     at_seven = missed.query("K_A == 7 and R == 100")
     first = at_seven[at_seven["seed"] < 10].sort_values("missed")["missed"]
-    assert "all five new ones do" in text and (at_seven["seed"] >= 10).sum() == 5
+    assert "all five new ones at K_A = 7" in text and (at_seven["seed"] >= 10).sum() == 5
     assert "misclassified {} and {} training".format(*first) in text
     listing = paths.reference() / protocol2.COLLECTION / "runs.json"
     assert "no pair mixes two kinds" in text
@@ -634,7 +638,7 @@ def test_wu():
     counts = rows["verdict"].value_counts()
     assert counts.to_dict() == {"holds": 9, "typo": 1, "not significant": 3, "reported": 3}
     text = paragraph("beyond", "Theory: nothing is refuted.")
-    assert f"Of {len(rows)} statements, {counts['holds']} hold by exact" in text
+    assert f"Of {len(rows)} statements, {counts['holds']} hold in every case" in text
     text = paragraph("beyond", "Training: small networks")
     assert (
         f"{counts['not significant']} are not significant, and for {counts['reported']} no" in text
@@ -648,8 +652,12 @@ def test_wu():
 
 def test_index():
     text = paragraph("index", "Answer.")
-    assert f"(NC2, {both('nc2c', 'fresh', 2)}, where 0 is perfect)" in text
-    assert f"(NC3, {both('nc3c', 'fresh', 2)})" in text
+    nc2 = both("nc2c", "fresh", 2).split(" → ")
+    nc3 = both("nc3c", "fresh", 2).split(" → ")
+    assert (
+        "are {} away from a simplex ETF in ResNet-18 and {} in the DEQ (NC2)".format(*nc2) in text
+    )
+    assert "is {} and {} away from the class means (NC3)".format(*nc3) in text
     assert "six are correct, and two are false" in text
 
 
