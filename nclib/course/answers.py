@@ -479,8 +479,13 @@ EXERCISES["08/verdict"] = Exercise(
         (0.1, 0.2, 1),
         (-0.1, 0.2, 1),
         (-0.1, 0.2, -1),
+        (0.2, 0.2, 1),
+        (-0.2, 0.2, 1),
     ),
     mistakes={
+        "The ends belong to the interval: one that touches 0 holds it.": (
+            lambda mean, half, claim: 0 if abs(mean) < half else _verdict(mean, 0, claim)
+        ),
         "An interval that holds 0 says neither yes nor no, whatever its middle is.": (
             lambda mean, half, claim: _verdict(mean, 0, claim)
         ),
