@@ -24,9 +24,9 @@ from nclib.solvers import (
     Solution,
     Solver,
     Status,
+    check_args,
     check_count,
     check_damping,
-    check_rows,
     check_solver,
     check_tol,
     evaluate,
@@ -373,9 +373,12 @@ class DEQ(nn.Module):
             kind = type(x).__name__
             raise TypeError(f"x is a {kind}; give one tensor, others of its rows in args=(tensor,)")
         start = self.start(x) if z0 is None else z0
-        check_rows("z0", start, len(x))
-        for i, tensor in enumerate(args):
-            check_rows(f"args[{i}]", tensor, len(x))
+        if not isinstance(start, Tensor) or start.dim() == 0 or len(start) != len(x):
+            raise ValueError(
+                f"z0 is {_described(start)}; give one tensor with a start for each of the {len(x)} "
+                "rows of x. A state of several tensors is one tensor: concatenate them"
+            )
+        check_args(args, len(x))
         refuse_live_modules(self.cell)
         if torch.is_autocast_enabled(x.device.type):  # or f(z) + x would be rounded each time
             x = x.float() if x.dtype in HALF else x
@@ -458,6 +461,12 @@ def _check_rule(gradient: Gradient, solver: Solver | None) -> None:
         check_solver(solver)
         if isinstance(gradient, Unrolled):
             raise ValueError(f"solver={solver!r} has nothing to do: {gradient!r} takes plain steps")
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"
 
 
 def _missed(solution: Solution, tol: float) -> str:

@@ -41,12 +41,13 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
     iterate.
     """
     columns = defaultdict(list)
+    device = model.classifier.weight.device
     with evaluating(model):
         for images, labels in loader:
-            output = model(images)
+            output = model(images.to(device))
             columns["features"].append(output.features)
             columns["logits"].append(output.logits)
-            columns["labels"].append(labels)
+            columns["labels"].append(labels.to(device))
             if output.solution is not None:
                 columns["residual"].append(output.solution.residual)
                 columns["steps"].append(output.solution.steps)

@@ -109,7 +109,14 @@ def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor
     Returns
     -------
     (K,) int64, a permutation of the class ids.
+
+    Raises
+    ------
+    ValueError
+        For another ``how``.
     """
+    if how not in ("first", "random"):
+        raise ValueError(f"how={how!r}: allowed are 'first' and 'random'")
     if how == "first":
         return torch.arange(num_classes)
     return torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))

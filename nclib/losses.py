@@ -5,6 +5,8 @@ written for the classifier without bias that every network here has; z (B, K) ar
 labels, n_k the images of class k.
 """
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -87,6 +89,8 @@ class Loss:
     """
 
     def __init__(self, name: LossName, counts: Tensor, epochs: int, like: Tensor) -> None:
+        if name not in get_args(LossName):
+            raise ValueError(f"name={name!r}: allowed are {', '.join(get_args(LossName))}")
         self.name = name
         self.epochs = epochs
         self.log_counts = counts.double().log().to(like)

@@ -561,8 +561,7 @@ def fixed_point(
         raise ValueError(
             f"z0 must be rows (B, *) of floating-point numbers, not {z0.dtype} {tuple(z0.shape)}"
         )
-    for i, tensor in enumerate(args):
-        check_rows(f"args[{i}]", tensor, len(z0))
+    check_args(args, len(z0))
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
@@ -712,14 +711,19 @@ def evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch:
     return fz
 
 
-def check_rows(name: str, tensor: Tensor, rows: int) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}; give tensors, as in args=(tensor,)")
-    if tensor.dim() == 0 or len(tensor) != rows:
-        raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A "
-            "mask that all rows share belongs to the cell: register_buffer('mask', mask)"
-        )
+def check_args(args: Sequence[Tensor], rows: int) -> None:
+    if isinstance(args, Tensor):
+        raise TypeError("args is one tensor; give a tuple of tensors, as in args=(tensor,)")
+    for i, tensor in enumerate(args):
+        if not isinstance(tensor, Tensor):
+            kind = type(tensor).__name__
+            raise TypeError(f"args[{i}] is a {kind}; give tensors, as in args=(tensor,)")
+        if tensor.dim() == 0 or len(tensor) != rows:
+            raise ValueError(
+                f"args[{i}] has shape {tuple(tensor.shape)}; its first axis must be the {rows} "
+                "rows. A mask that all rows share belongs to the cell: "
+                "register_buffer('mask', mask)"
+            )
 
 
 def _without_autocast(z: Tensor):
@@ -761,7 +765,12 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
         and z0.is_contiguous(memory_format=torch.channels_last)
     ):
         c, h, w = shape
-        return lambda t: t.permute(0, 2, 3, 1).flatten(1), lambda t: t.view(-1, h, w, c).permute(
-            0, 3, 1, 2
-        )
-    return flat_rows, lambda t: t.view(-1, *shape)
+
+        def flatten(images: Tensor) -> Tensor:
+            return images.permute(0, 2, 3, 1).flatten(1)
+
+        def restore(rows: Tensor) -> Tensor:
+            return rows.view(-1, h, w, c).permute(0, 3, 1, 2)
+
+        return flatten, restore
+    return flat_rows, lambda rows: rows.view(-1, *shape)

@@ -750,8 +750,14 @@ def test_an_argument_of_a_call_that_cannot_be_is_refused():
         layer(x, gradient="implicit")
     with pytest.raises(TypeError, match=r"x is a tuple; give one tensor"):
         layer((x, x))
-    with pytest.raises(TypeError, match=r"z0 is a tuple; give tensors"):
+    with pytest.raises(ValueError, match=r"z0 is a tuple; give one tensor with a start for each"):
         layer(x, z0=(x, x))
+    with pytest.raises(
+        ValueError, match=r"z0 is a tensor of shape \(1, 4\); .* each of the 3 rows"
+    ):
+        layer(x, z0=x[:1])
+    with pytest.raises(TypeError, match=r"args is one tensor; give a tuple"):
+        layer(x, args=x)
     with pytest.raises(
         ValueError, match=r"args\[0\] has shape \(2, 4\); its first axis must be the 3 rows"
     ):

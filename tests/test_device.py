@@ -6,6 +6,7 @@ import torch
 from cells import with_rule
 from marks import slow
 
+import nclib as nc
 from nclib import deq, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.models import ResidualCell
@@ -187,3 +188,18 @@ def test_few_sizes_of_batch_are_seen_there(waits, problem):
         _, solution = deq.DEQ(cell, Broyden(1e-4, 30), on_failure="ignore")(there)
     watch.remove()
     assert set(seen) <= {6, 3, 1} and len(set(solution.steps.cpu().tolist())) > 3
+
+
+def test_batches_and_class_ids_may_be_anywhere(waits):
+    """An ordinary loader has its batches on the CPU, and class ids come from counts on the GPU."""
+    torch.manual_seed(0)
+    config = _config("explicit")
+    images, labels = torch.rand(12, 1, 8, 8), torch.arange(12) % 4
+    counts = torch.tensor([9, 9, 3, 3])
+    model = nc.build_model(config.model, 4, in_channels=1)
+    expected = nc.evaluate(model, [(images, labels)], counts)
+    found = nc.evaluate(model.to(GPU), [(images, labels)], counts)
+    assert found == pytest.approx(expected, nan_ok=True)
+    moments = nc.class_moments(images.flatten(1).to(GPU), labels.to(GPU), 4)
+    rare = (moments.counts < 4).nonzero().flatten()
+    assert moments.select(rare).counts.tolist() == [3, 3, 3, 3]

@@ -122,6 +122,11 @@ def test_one_class_is_no_imbalance():
         exponential_imbalance(1, 500, 10)
 
 
+def test_an_unknown_order_is_refused():
+    with pytest.raises(ValueError, match="how='frist': allowed are 'first' and 'random'"):
+        imbalance.class_order(10, how="frist")
+
+
 def test_counts_and_order_must_fit():
     with pytest.raises(ValueError, match="permutation of the 3 class ids"):
         assign_counts([3, 2, 1], torch.tensor([0, 1, 1]))

@@ -87,5 +87,10 @@ def test_of_equal_classes_all_but_ldam_are_cross_entropy():
         assert torch.allclose(Loss(name, equal, epochs=10, like=LOGITS)(LOGITS, LABELS, 1), plain)
 
 
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(ValueError, match="name='focal': allowed are cross_entropy, balanced"):
+        Loss("focal", COUNTS, epochs=1, like=LOGITS)
+
+
 def test_the_examples_run():
     assert doctest.testmod(losses).failed == 0

@@ -220,13 +220,29 @@ def test_several_arguments_and_names_are_handed_on(mlp):
 COMPILED = pytest.param(lambda net: torch.compile(net, backend="eager"), marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("wrap", [nn.DataParallel, COMPILED])
+BOTH = pytest.param(
+    lambda net: nn.DataParallel(torch.compile(net, backend="eager")), marks=pytest.mark.slow
+)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, COMPILED, BOTH])
 def test_wrappers_are_looked_through(cnn, wrap):
     expected = nc.measure(cnn, batches(IMAGES))
     wrapped = wrap(cnn)
     with torch.no_grad():
         wrapped.eval()(IMAGES)
     assert nc.measure(wrapped, batches(IMAGES)).equals(expected)
+
+
+def test_a_module_called_input_is_a_layer_of_its_own(mlp):
+    renamed = nn.Sequential()
+    for name, module in mlp.named_children():
+        renamed.add_module("input" if name == "0" else name, module)
+    expected = nc.measure(mlp, batches(ROWS))
+    expected = expected.assign(layer=expected["layer"].replace("0", "input"))
+    assert nc.measure(renamed, batches(ROWS)).equals(expected)
+    named = nc.measure(renamed, batches(ROWS), ["input", "input.input"])
+    assert values(named, "input")["dim"] == 6 and values(named, "input.input")["dim"] == 7
 
 
 def test_a_network_without_a_classifier_has_what_needs_none(mlp):
@@ -321,7 +337,10 @@ TOKEN_NET = Net(
         ({"loader": IMAGES}, r"a batch must be \(inputs, labels\)"),
         ({"loader": batches(IMAGES, LABELS.double())}, r"labels must be integers \(B,\)"),
         ({"loader": batches(IMAGES, LABELS + 1)}, "labels must lie in 0 … 3"),
-        ({"loader": batches(IMAGES * math.nan)}, "layer 'conv1' gives NaN or infinite values"),
+        (
+            {"loader": batches(IMAGES * math.nan)},
+            "layer 'conv1' gives NaN or infinite values: name other layers",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_its_name(cnn, change, message):

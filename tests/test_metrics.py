@@ -533,6 +533,13 @@ def test_more_classes_than_a_simplex_has_corners_are_told_with_the_least_value()
         nc_report(normal(60, 3), labels % 4, num_classes=6)
 
 
+def test_means_of_absent_classes_are_refused_with_what_to_give():
+    moments = metrics.ClassMoments(3, 4).update(normal(10, 4), torch.tensor([0, 2] * 5))
+    with pytest.raises(ValueError, match=r"give m.centred_means\[m.present\]"):
+        metrics.nc2_etf_distance(moments.centred_means)
+    assert metrics.nc2_etf_distance(moments.centred_means[moments.present]) >= 0
+
+
 def test_classes_with_one_sample_are_told():
     with pytest.warns(UserWarning, match="2 of 3 classes have one sample"):
         nc_report(normal(10, 4), torch.tensor([0] * 8 + [1, 2]))

@@ -929,6 +929,11 @@ def _vectors(v: Array, name: str) -> Tensor:
     v = as_tensor(v)
     if v.ndim != 2 or 0 in v.shape:
         raise ValueError(f"{name} must have shape (K, d) with K, d ≥ 1, got {tuple(v.shape)}")
+    if v.isnan().all(dim=1).any():
+        raise ValueError(
+            f"{name} has a row of NaN, as class means have for a class without samples: "
+            "give m.centred_means[m.present]"
+        )
     check_finite(v, name)
     return v.double()
 

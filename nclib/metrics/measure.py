@@ -45,8 +45,10 @@ def measure(
 
     The network runs once over the data, in evaluation mode and without gradients. Afterwards its
     mode, its hooks and the random state of torch are as before, also after an error. The features
-    of all measured layers are kept in memory, N × d numbers each. For data that are too large for
-    that, name fewer layers, or add up a ``ClassMoments`` in a loop of your own.
+    of all measured layers are kept in memory, N × d numbers each, and a few matrices of d × d in
+    float64 for one layer at a time. So flatten maps to some thousand numbers at most, as by
+    ``lambda maps: F.adaptive_avg_pool2d(maps, 2).flatten(1)``. For data that are too large, name
+    fewer layers, or add up a ``ClassMoments`` in a loop of your own.
 
     Parameters
     ----------
@@ -57,8 +59,7 @@ def measure(
         is given. None takes the children of the network, with ``nn.Sequential``, ``nn.ModuleList``
         and ``nn.ModuleDict`` opened, that are called before the classifier, and the input of the
         classifier. A layer that is called several times is read at its last call.
-    num_classes : K; left out, the rows of the classifier, or without one the number of classes in
-        the labels.
+    num_classes : K; left out, the rows of the classifier, or without one the largest label plus 1.
     pool : how what is neither (B, d) nor (B, C, H, W) becomes (B, d). "tokens" averages (B, T, D)
         over T; a function takes whatever a layer gives, except what is (B, d) already, and returns
         (B, d).
@@ -66,7 +67,7 @@ def measure(
         whole layers.
     classifier : "auto" is the last ``nn.Linear`` of ``model.named_modules()``; otherwise the name
         of a module with a weight (K, d); None for a network without one.
-    weighting : "class" or "sample", see ``ClassMoments``.
+    weighting : "class", "sample" or "mixed", see ``ClassMoments``.
 
     Returns
     -------
@@ -203,16 +204,22 @@ class _Reader:
             layers = [layers]
         self.layers = list(layers) if self.chosen else self._children()
         for name in self.layers:
-            self._module(name.removesuffix(".input"))
+            self._owner(name)
         self.outputs: dict[str, Tensor] = {}
         self.logits: Tensor | None = None
         self.size = 0
 
     # -- names
 
+    def _owner(self, layer: str) -> nn.Module:
+        """The module whose output or input a layer is. One that is called "input" is itself."""
+        if layer in self.modules:
+            return self.modules[layer]
+        if layer == "input":
+            return self.network
+        return self._module(layer.removesuffix(".input"))
+
     def _module(self, name: str) -> nn.Module:
-        if name == "input":
-            name = ""
         if name not in self.modules:
             near = get_close_matches(name, self.modules, n=1)
             hint = "see [name for name, _ in model.named_modules()]"
@@ -318,7 +325,7 @@ class _Reader:
             yield
 
     def _hook(self, name: str) -> Any:
-        module = self._module(name.removesuffix(".input"))
+        module = self._owner(name)
         if name in self.modules:
             return module.register_forward_hook(
                 lambda module, args, output: self._keep(name, _output(module, output))
@@ -393,11 +400,14 @@ class _Reader:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """What ``torch.compile`` and data parallelism wrapped."""
-    model = getattr(model, "_orig_mod", model)
-    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        model = model.module
-    return model
+    """What ``torch.compile`` and data parallelism wrapped, in any order."""
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        else:
+            return model
 
 
 def _modules(network: nn.Module) -> dict[str, nn.Module]:
@@ -449,7 +459,10 @@ def _shape(value: Any) -> str:
 
 def _finite(x: Tensor, what: str) -> Tensor:
     if not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{what} gives NaN or infinite values")
+        raise ValueError(
+            f"{what} gives NaN or infinite values: name other layers, or measure model.float() if "
+            "half precision overflows"
+        )
     return x.detach().cpu().clone()  # the network may go on to work in place
 
 

@@ -23,7 +23,7 @@ CHUNK_NUMBERS = 2**21  # float64 numbers that are worked on at once: 16 MiB
 
 
 class EmptyClassWarning(UserWarning):
-    """A class without samples has no mean and is left out of every metric."""
+    """A class without samples has no mean and is left out of every metric of features."""
 
 
 class ClassMoments:
@@ -432,5 +432,5 @@ def class_mask(classes: Classes, num_classes: int) -> Tensor:
             f"got {ids}"
         )
     mask = torch.zeros(num_classes, dtype=torch.bool)
-    mask[classes.long()] = True
+    mask[[int(k) for k in ids]] = True
     return mask
