@@ -53,7 +53,8 @@ def test_the_claim_at_100_to_1_has_its_verdict_and_its_numbers():
     assert f"the claim is {analysis.verdict}" in text
     assert f"NC2 {pair('nc2c', 'fresh')} and NC3 {pair('nc3c', 'fresh')}" in text
     seeds = f"{WORDS[len(analysis.seeds)]} new seeds ({WORDS[len(protocol2.SEEDS)]} were planned)"
-    assert f"{WORDS[len(protocol2.TENTHS)]} settings and {seeds}" in text
+    k_a = ", ".join(map(str, protocol2.TENTHS))
+    assert f"{WORDS[len(protocol2.TENTHS)]} settings (K_A = {k_a}) and {seeds}" in text
 
 
 def test_the_other_class_sizes_have_their_numbers():
@@ -70,7 +71,9 @@ def test_other_definitions_have_their_numbers():
     less = {name: f"{100 * (1 - ratio(name, 'fresh')):.0f} % lower" for name in ("eq13", "eq14")}
     assert f"NC2 is {less['eq13']} and NC3 {less['eq14']}" in bullet("100 : 1")
     more = f"{100 * (ratio('eq13', 'r10') - 1):.0f} % higher"
-    assert f"By the paper's formula NC2 is {more} at 10 : 1 and equal" in bullet("10 : 1")
+    nc3 = f"{100 * (ratio('eq14', 'balanced') - 1):.0f} % higher"
+    said = f"By the paper's formulas NC2 is {more} at 10 : 1; on balanced classes NC2 is equal and NC3 "
+    assert said + nc3 in bullet("10 : 1")
     low, high = compared(EVERY["eq13"], "balanced").mean_difference.ends()
     assert math.log(0.9) < low and high < math.log(1.1)
     text = bullet("The definition")
@@ -175,7 +178,7 @@ def test_the_sister_papers_have_their_outcomes():
     verdicts = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv")
     counts = Counter(verdicts.loc[verdicts["part"] == "statement", "verdict"])
     assert f"Of {counts.total()} statements {WORDS[counts['holds']]} hold" in bullet("Wu")
-    assert f"{WORDS[counts['typo']]} has a misprint" in bullet("Wu")
+    assert f"{WORDS[counts['typo']]}, in a discussion post, has a misprint" in bullet("Wu")
     assert counts["false"] == counts["contradicted"] == 0 and "none is refuted" in bullet("Wu")
 
 
