@@ -929,10 +929,10 @@ def _vectors(v: Array, name: str) -> Tensor:
     v = as_tensor(v)
     if v.ndim != 2 or 0 in v.shape:
         raise ValueError(f"{name} must have shape (K, d) with K, d ≥ 1, got {tuple(v.shape)}")
-    if v.isnan().all(dim=1).any():
+    if name in ("v", "class_means") and v.isnan().all(dim=1).any():
         raise ValueError(
-            f"{name} has a row of NaN, as class means have for a class without samples: "
-            "give m.centred_means[m.present]"
+            f"{name} has a row of NaN, as class means have for a class without samples: give "
+            "m.centred_means[m.present], and the same rows of what it is compared with"
         )
     check_finite(v, name)
     return v.double()

@@ -349,7 +349,7 @@ class _Reader:
                 f"the classifier {self.head!r} gives {_shape(logits)}, and not logits {expected}: "
                 "name another, or pass classifier=None"
             )
-        self.logits = _finite(logits, f"the classifier {self.head!r}")
+        self.logits = _finite(logits, f"the classifier {self.head!r}", "pass classifier=None")
 
     def _run(self, inputs: Any, size: int) -> None:
         self.outputs = {}
@@ -396,7 +396,7 @@ class _Reader:
                 "samples of a batch: pass a function as pool that returns them, "
                 "or name other layers"
             )
-        return _finite(h, f"layer {name!r}")
+        return _finite(h, f"layer {name!r}", "name other layers")
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -457,11 +457,11 @@ def _shape(value: Any) -> str:
     return str(tuple(value.shape)) if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def _finite(x: Tensor, what: str) -> Tensor:
+def _finite(x: Tensor, what: str, remedy: str) -> Tensor:
     if not bool(torch.isfinite(x).all()):
         raise ValueError(
-            f"{what} gives NaN or infinite values: name other layers, or measure model.float() if "
-            "half precision overflows"
+            f"{what} gives NaN or infinite values: {remedy}, or measure model.float() if half "
+            "precision overflows"
         )
     return x.detach().cpu().clone()  # the network may go on to work in place
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nclib import paths
+from nclib.compare import MIN_SEEDS
 from nclib.figures import for_readers, markdown_table, minus
 from nclib.metrics import LABELS
 from nclib.papers.neural_collapse import collapse_tables, front_figures, protocol2, protocol3, seli
@@ -160,9 +161,11 @@ def protocol3_results() -> str:
 
 def _changed(row: NamedTuple) -> str:
     """The change of a row of `protocol3.results`, with its interval where it has one."""
+    alone = np.isnan(row.low) or row.seeds < MIN_SEEDS
     if row.unit == "%":
-        return percent_text(row.change, row.low, row.high, 0 if np.isnan(row.low) else row.seeds)
-    return minus(f"{row.change:+.1f} ({row.low:.1f} to {row.high:.1f}) points")
+        return percent_text(row.change, row.low, row.high, 0 if alone else row.seeds)
+    ends = "" if alone else f" ({row.low:.1f} to {row.high:.1f})"
+    return minus(f"{row.change:+.1f}{ends} points")
 
 
 # --- digits ---------------------------------------------------------------------------------------
