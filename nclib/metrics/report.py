@@ -189,7 +189,7 @@ METRICS = (
         name="nc1_cdnv",
         formula=lambda c: nc1_cdnv(c.moments),
         ideal=lambda b: Ideal(0.0, 0.0, math.inf),
-        centred=True,
+        centred=True,  # it does not depend on the weights, but stored runs have it for both
         of_groups=True,
         label="NC1, CDNV",
     ),
