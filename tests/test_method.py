@@ -222,7 +222,7 @@ def ratio(what, case):
     return found
 
 
-def test_the_ten_lines_on_speed_are_those_of_the_benchmarks():
+def test_the_nine_lines_on_speed_are_those_of_the_benchmarks():
     small, large = "B=128 C=128", "B=32 C=512"
     same = "nclib Broyden / torchdeq broyden, 20 pairs"
     default = "nclib Broyden / torchdeq broyden, 100 pairs as it comes"
@@ -239,7 +239,7 @@ def test_the_ten_lines_on_speed_are_those_of_the_benchmarks():
     added = [100 * (ratio(f"{name} / bare evaluations", small) - 1) for name in solvers]
     added_large = [100 * (ratio(f"{name} / bare evaluations", large) - 1) for name in solvers]
     assert f"adds {added[0]:.0f} to {added[1]:.0f} % to the time" in INTERNALS
-    assert f"{added_large[0]:.0f} to {added_large[1]:.0f} % on the large one" in INTERNALS
+    assert f"at most {max(added_large[:2]):.0f} % on the large one" in INTERNALS
     assert f"torchdeq's Broyden adds {added[2]:.0f} and {added_large[2]:.0f} %" in INTERNALS
     solver = table("bench/solver")
     peers = solver.loc[solver["what"] == "best of nclib / best of all peers", "ratio"]
