@@ -58,12 +58,16 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 # that an evaluation of the network takes half as long again.
 export MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1
+program=(-m companion.neural_collapse.protocol3)
+case $experiment in
+    E1*) program=("$here/recipes/bfloat16_by_rounding.py") ;; # encoder in bfloat16
+esac
 cd "$folder"
 : >pids
 for number in 1 2; do
     # A process that the kernel kills says nothing itself; the shell around it does.
     setsid nice -n 19 bash -c '"$@" || [ $? -ne 137 ] || echo "killed, most often for want of memory"' \
-        training "$folder/venv/bin/python" -m companion.neural_collapse.protocol3 \
+        training "$folder/venv/bin/python" "${program[@]}" \
         "$experiment" "folder:$images" "$rate" >>"log-$number" 2>&1 </dev/null &
     pid=$!
     echo "$pid" >>pids

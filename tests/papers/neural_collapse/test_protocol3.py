@@ -1,15 +1,20 @@
 """Protocol 3 on simulated runs: power, false positives, and what may not be analysed."""
 
+import importlib.util
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch import nn
 
 from nclib import experiment, pairs
 from nclib.compare import interval
 from nclib.config import run_id
+from nclib.models import build_model
 from nclib.papers import docs_tables
 from nclib.papers.neural_collapse import accuracy_tables, protocol2, protocol3
 from nclib.provenance import processor_seconds
@@ -299,6 +304,70 @@ def test_the_method_page_has_the_word_of_each_analysis(name):
     lines = (ROOT / "docs" / "method.md").read_text(encoding="utf-8").splitlines()
     (row,) = [line for line in lines if f"({name})" in line]
     assert row.rsplit("|", 2)[1].strip().startswith(outcome)
+
+
+@pytest.fixture(scope="module")
+def by_rounding():
+    path = ROOT / "recipes" / "bfloat16_by_rounding.py"
+    spec = importlib.util.spec_from_file_location("bfloat16_by_rounding", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_convolutions_by_rounding_round_what_autocast_rounds(by_rounding):
+    layer = nn.Conv2d(3, 4, 3, padding=1, bias=False)
+    images = torch.randn(2, 3, 6, 6, requires_grad=True)
+    with (
+        torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
+        by_rounding.RoundedConvolutions(),
+    ):
+        result = layer(images)
+    rounded = nn.functional.conv2d(
+        images.bfloat16().float(), layer.weight.bfloat16().float(), padding=1
+    )
+    assert result.dtype == torch.bfloat16 and torch.equal(result, rounded.bfloat16())
+    result.float().square().sum().backward()
+    for gradient in (images.grad, layer.weight.grad):
+        assert gradient.dtype == torch.float32
+        assert torch.equal(gradient, gradient.bfloat16().float())
+    with by_rounding.RoundedConvolutions():
+        assert torch.equal(layer(images), nn.functional.conv2d(images, layer.weight, padding=1))
+
+
+@pytest.mark.slow
+def test_rounding_is_as_close_to_exact_sums_as_bfloat16_of_torch(by_rounding):
+    """The check that the page reports, on the encoder of E1."""
+    model = build_model(protocol3.block_runs(12, JPEG)[0].model, 10, 3, 12)
+    images = torch.randn(128, 3, 32, 32, generator=torch.Generator().manual_seed(12))
+    labels = torch.arange(128) % 10
+
+    class ExactSums(by_rounding.RoundedConvolutions):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is not torch.conv2d or not torch.is_autocast_enabled("cpu"):
+                return function(*args, **(kwargs or {}))
+            images, weight, *others = args
+            rounded = [images.bfloat16().double(), weight.bfloat16().double()]
+            with torch.autocast("cpu", enabled=False):
+                return function(*rounded, *others, **(kwargs or {})).bfloat16()
+
+    def gradient(context, half=True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False), context:
+            output = model(images)
+        nn.functional.cross_entropy(output.logits, labels).backward()
+        return torch.cat([weight.grad.flatten() for weight in model.encoder.parameters()])
+
+    exact = gradient(ExactSums())
+    off = {
+        "rounding": gradient(by_rounding.RoundedConvolutions()),
+        "torch": gradient(nullcontext()),
+        "float32": gradient(nullcontext(), half=False),
+    }
+    off = {name: float((found - exact).norm() / exact.norm()) for name, found in off.items()}
+    print(off)
+    assert off["rounding"] < 1.2 * off["torch"]
+    assert off["rounding"] < 0.7 * off["float32"]
 
 
 def test_no_page_reads_sealed_runs():
