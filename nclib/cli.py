@@ -239,20 +239,25 @@ def _closing_lines(summary: "Summary", results: Path, seconds: float) -> list[st
     first = results / "site/index.html"
     if not first.exists():
         first = results / "notebooks"
-    unsolved = summary.unconverged
-    if not unsolved:
-        solver = "every equilibrium was found"
-    elif len(unsolved) == 1:
-        solver = f"one run misses some equilibria: {unsolved[0]}"
-    else:
-        solver = f"{len(unsolved)} runs miss some equilibria: {', '.join(unsolved[:3])}"
-    return [
+    lines = [
         f"notebooks: {', '.join(counts)}; {summary.trained} runs trained",
         f"look first at {shown(first)}; pictures are in {shown(results / 'figures')}",
         f"it took {seconds / 60:.1f} min",
-        f"solver, at the last epoch of the runs stored here: {solver}",
-        "next: make lab opens the notebooks; nclib reproduce NAME --profile lite takes real images",
     ]
+    unsolved = summary.unconverged
+    solver = ""
+    if len(unsolved) == 1:
+        solver = f"one run misses some equilibria: {unsolved[0]}"
+    elif unsolved:
+        solver = f"{len(unsolved)} runs miss some equilibria: {', '.join(unsolved[:3])}"
+    elif summary.trained:  # of tracked runs alone nothing is known here
+        solver = "every equilibrium was found"
+    if solver:
+        lines.append(f"solver, at the last epoch of the runs stored here: {solver}")
+    lines.append(
+        "next: make lab opens the notebooks; nclib reproduce NAME --profile lite takes real images"
+    )
+    return lines
 
 
 @app.command()

@@ -18,7 +18,14 @@ from nclib.figures import minus
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change
 from nclib.papers.docs_tables import difference, read, scorecard
-from nclib.papers.neural_collapse import audit, collapse_tables, front_figures, protocol2, seli
+from nclib.papers.neural_collapse import (
+    audit,
+    collapse_tables,
+    front_figures,
+    protocol2,
+    protocol3,
+    seli,
+)
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.collapse_tables import (
     EVERY,
@@ -100,6 +107,53 @@ def test_the_table_of_results_and_the_verdict():
     assert {
         compared(EVERY[name], "r10").mean_difference.significant for name in ("nc2c", "nc3c")
     } == {False}
+
+
+def cifar100(ratio):
+    frame = protocol3.standing("E2").frame
+    return frame[frame["R"] == ratio]
+
+
+def levels(of_pairs, digits):
+    """ "0.41 → 0.50", means of both networks."""
+    explicit, deq = (of_pairs.table[name].mean() for name in ("explicit", "deq"))
+    return f"{explicit:.{digits}f} → {deq:.{digits}f}"
+
+
+def test_cifar100():
+    text = section("results", "CIFAR-100").replace("**", "")
+    found = protocol3.standing("E2").found
+    assert f"At 100 : 1 the paper's claim is {found.word}." in text
+    for ratio, start in ((100.0, "100 : 1"), (10.0, "10 : 1")):
+        cells = [f"{start}, K_A = 50", str(len(found.seeds))]
+        for metric in protocol2.PRIMARY:
+            both_networks = pairs(cifar100(ratio), metric, relative=True)
+            change_of_metric = collapse_tables.percent(both_networks.mean_difference)
+            cells.append(f"{levels(both_networks, 2)}, {change_of_metric}")
+        assert f"| {' | '.join(cells)} |" in text
+    fitted = pairs(cifar100(100.0), "accuracy_minority", "train").table
+    said = f"ResNet-18 classifies {fitted['explicit'].mean():.0f} % of them correctly, the DEQ "
+    assert said + f"{fitted['deq'].mean():.1f} %" in text
+    fitted = pairs(cifar100(100.0), "accuracy_balanced", "train").table
+    said = "training accuracy of {:.0f} and {:.0f} %"
+    assert said.format(*(fitted[name].mean() for name in ("explicit", "deq"))) in text
+    fitted = pairs(cifar100(10.0), "accuracy_balanced", "train").table
+    assert fitted[["explicit", "deq"]].min(axis=None) > 99.8
+    accuracies = []
+    for ratio in (100.0, 10.0):
+        last = pairs(cifar100(ratio), "accuracy_balanced", "test", "last_epochs")
+        accuracies.append(f"{levels(last, 1)} %")
+    accuracy = found.tests.iloc[2]
+    low, high = accuracy["low"], accuracy["high"]
+    over_both = minus(f"{accuracy['mean']:+.1f} points ({low:.1f} to {high:.1f})")
+    assert f"We have {accuracies[0]} and {accuracies[1]} (class-balanced" in text
+    assert f"{over_both} over both together, *{accuracy['verdict']}*" in text
+    recognised = pairs(cifar100(100.0), "accuracy_minority", "test", "last_epochs").table
+    assert recognised[["explicit", "deq"]].max(axis=None) < 0.1  # percent
+    printed = published(3).query("dataset == 'cifar100' and split == 'overall'")
+    printed = printed.pivot(index="R", columns="model", values="mean")
+    gains = (printed["deq"] - printed["explicit"]).round(1)
+    assert f"a gain of {gains[100]} percentage points at 100 : 1 and of {gains[10]} at" in text
 
 
 def test_norms_and_directions():

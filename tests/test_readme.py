@@ -13,9 +13,9 @@ from collections import Counter
 import pandas as pd
 import pytest
 
-from nclib import paths
+from nclib import pairs, paths
 from nclib.papers import certify
-from nclib.papers.neural_collapse import protocol2
+from nclib.papers.neural_collapse import protocol2, protocol3
 from nclib.papers.neural_collapse.accuracy_tables import published
 from nclib.papers.neural_collapse.collapse_tables import EVERY, PARTS_OF_NC1, Row, compared
 from nclib.papers.neural_collapse.front_figures import turning_back
@@ -49,7 +49,7 @@ def ratio(metric, group):
 
 def test_the_claim_at_100_to_1_has_its_verdict_and_its_numbers():
     analysis = protocol2.tracked_analysis()
-    text = bullet("100 : 1")
+    text = bullet("CIFAR-10, 100 : 1")
     assert f"the claim is {analysis.verdict}" in text
     assert f"NC2 {pair('nc2c', 'fresh')} and NC3 {pair('nc3c', 'fresh')}" in text
     seeds = f"{WORDS[len(analysis.seeds)]} new seeds ({WORDS[len(protocol2.SEEDS)]} were planned)"
@@ -57,8 +57,24 @@ def test_the_claim_at_100_to_1_has_its_verdict_and_its_numbers():
     assert f"{WORDS[len(protocol2.TENTHS)]} settings (K_A = {k_a}) and {seeds}" in text
 
 
+def test_cifar100_has_its_verdict_and_its_numbers():
+    standing = protocol3.standing("E2")
+    text = bullet("CIFAR-100, 100 : 1")
+    assert f"the claim is {standing.found.word}" in text
+    frame = standing.frame[standing.frame["R"] == 100.0]
+    said = []
+    for metric in protocol2.PRIMARY:
+        values = pairs(frame, metric, relative=True).table
+        said.append(f"{values['explicit'].mean():.2f} → {values['deq'].mean():.2f}")
+    assert "NC2 {} and NC3 {}, in one setting".format(*said) in text
+    assert f"{WORDS[len(standing.found.seeds)]} seeds" in text
+    small = pairs(frame, "accuracy_minority", "train").table
+    fitted = [f"{small[network].mean():.0f} %" for network in ("explicit", "deq")]
+    assert "ResNet-18 classifies {} correctly and the DEQ {}".format(*fitted) in text
+
+
 def test_the_other_class_sizes_have_their_numbers():
-    text = bullet("10 : 1")
+    text = bullet("CIFAR-10, 10 : 1")
     assert f"NC2 is {pair('nc2c', 'r10')} at 10 : 1" in text
     assert f"{pair('nc2c', 'balanced')} on balanced classes" in text
     for metric in ("nc2c", "nc3c"):
@@ -69,11 +85,11 @@ def test_the_other_class_sizes_have_their_numbers():
 
 def test_other_definitions_have_their_numbers():
     less = {name: f"{100 * (1 - ratio(name, 'fresh')):.0f} % lower" for name in ("eq13", "eq14")}
-    assert f"NC2 is {less['eq13']} and NC3 {less['eq14']}" in bullet("100 : 1")
+    assert f"NC2 is {less['eq13']} and NC3 {less['eq14']}" in bullet("CIFAR-10, 100 : 1")
     more = f"{100 * (ratio('eq13', 'r10') - 1):.0f} % higher"
     nc3 = f"{100 * (ratio('eq14', 'balanced') - 1):.0f} % higher"
     said = f"By the paper's formulas NC2 is {more} at 10 : 1; on balanced classes NC2 is equal and NC3 "
-    assert said + nc3 in bullet("10 : 1")
+    assert said + nc3 in bullet("CIFAR-10, 10 : 1")
     low, high = compared(EVERY["eq13"], "balanced").mean_difference.ends()
     assert math.log(0.9) < low and high < math.log(1.1)
     text = bullet("The definition")

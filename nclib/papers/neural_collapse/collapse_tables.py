@@ -417,8 +417,11 @@ def percent_axis(
     low, high = axes[0, 0].get_xlim()
     widest = max(-low, high)
     doublings = np.arange(-3, 4) * np.ceil(widest / 1.2) / 2  # halves of a doubling where they fit
+    candidates = 5 * np.round(20 * np.exp2(doublings) - 20)
+    if widest < np.log(1.6):
+        candidates = np.arange(-30, 41, 10)  # finer than halves of a doubling
     percents = []
-    for value in 5 * np.round(20 * np.exp2(doublings) - 20):
+    for value in candidates:
         if low < np.log1p(value / 100) < high:
             percents.append(value)
     texts = [minus(f"{value:+.0f}") if value else "0" for value in percents]

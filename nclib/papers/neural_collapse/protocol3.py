@@ -842,8 +842,14 @@ def lines(name: str) -> list[Line]:
         drawn.append(Line("DEQ / ResNet-18, mean", frame))
         return drawn
     if name == "E2":
-        highest = Line("CIFAR-100, R = 100", frame[frame["R"] == 100.0], tested=True)
-        return [highest, Line("CIFAR-100, R = 10", frame[frame["R"] == 10.0])]
+        drawn = []
+        beside = _listed(paths.reference() / protocol2.COLLECTION)
+        if beside:
+            before = reference_store().frame(beside)
+            drawn.append(Line("CIFAR-10, R = 100 (protocol 2)", before, tested=True))
+        drawn.append(Line("CIFAR-100, R = 100", frame[frame["R"] == 100.0], tested=True))
+        drawn.append(Line("CIFAR-100, R = 10", frame[frame["R"] == 10.0]))
+        return drawn
     if name == "E2-balanced":
         return [Line("CIFAR-100, balanced", frame)]
     longer = Line("120 epochs, DEQ / ResNet-18", frame, tested=True)
