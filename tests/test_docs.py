@@ -137,6 +137,18 @@ def test_cifar100():
     fitted = pairs(cifar100(100.0), "accuracy_balanced", "train").table
     said = "training accuracy of {:.0f} and {:.0f} %"
     assert said.format(*(fitted[name].mean() for name in ("explicit", "deq"))) in text
+    for start, ratio in (("not clearly different at 100 : 1: ", 100.0), ("for the DEQ, ", 10.0)):
+        differences = []
+        for metric in ("nc1_pinv", "nc1_trace_ratio"):
+            compared_metric = pairs(cifar100(ratio), metric, relative=True)
+            differences.append(collapse_tables.percent(compared_metric.mean_difference))
+        joined = " by eq. 12, " if ratio == 100.0 else " and "
+        assert start + joined.join(differences) in text
+    solved = cifar100(100.0), cifar100(10.0)
+    solved = pd.concat(solved).query("metric == 'solver_converged' and epoch == 40")
+    least = solved.groupby("split")["value"].min()
+    said = f"at least {100 * least['train']:.2f} % of the training images and "
+    assert said + f"{math.floor(100 * least['test'])} % of the test" in section("results", "Limits")
     fitted = pairs(cifar100(10.0), "accuracy_balanced", "train").table
     assert fitted[["explicit", "deq"]].min(axis=None) > 99.8
     accuracies = []

@@ -70,8 +70,13 @@ def test_cifar100_has_its_verdict_and_its_numbers():
     assert "NC2 {} and NC3 {}, in one setting".format(*said) in text
     assert f"{WORDS[len(standing.found.seeds)]} seeds" in text
     small = pairs(frame, "accuracy_minority", "train").table
-    fitted = [f"{small[network].mean():.0f} %" for network in ("explicit", "deq")]
+    fitted = [f"{small['explicit'].mean():.0f} %", f"{small['deq'].mean():.1f} %"]
     assert "ResNet-18 classifies {} correctly and the DEQ {}".format(*fitted) in text
+    estimates = standing.found.estimates.set_index("what")
+    nc2 = 100 * math.expm1(estimates.loc["R = 10: nc2_etf_distance", "mean"])
+    assert f"At 10 : 1, where both fit their images, NC2 is {nc2:.1f} % higher" in text
+    low, high = estimates.loc["R = 10: nc3_self_duality", ["low", "high"]]
+    assert low < 0 < high
 
 
 def test_the_other_class_sizes_have_their_numbers():
