@@ -35,6 +35,8 @@ SETTINGS = {
     (100, 7): "protocol-2",
 }
 """R and K_A of the settings of the first picture, and the tracked collection each is taken from."""
+CIFAR100 = [(100, 50), (10, 50)]
+"""R and K_A of the settings of CIFAR-100."""
 CLASSES = 10
 IMAGES = 5000
 """Training images of a class that keeps all."""
@@ -55,24 +57,35 @@ def training_curves() -> pd.DataFrame:
     "DEQ"), seed, run (its id), epoch, accuracy (a fraction), NC2 and NC3: one row for each run and
     epoch, for the settings of `SETTINGS` with all their tracked seeds.
     """
-    wanted = {"accuracy_balanced": "accuracy", **METRICS}
-    names = {model: style.label for model, style in NETWORKS.items()}
     tables = []
     for collection in ("cifar10-full", "protocol-2"):
-        listing = paths.reference() / collection / "runs.json"
-        runs = json.loads(listing.read_text(encoding="utf-8"))
-        rows = reference_store().frame(runs).query("split == 'train'")
-        rows = rows.assign(
-            R=rows["R"].astype(int),
-            K_A=rows["K_A"].fillna(0).astype(int),
-            network=rows["model"].map(names),
-            metric=rows["metric"].map(wanted),
-        )
-        rows = rows.dropna(subset=["network", "metric"])
         settings = [setting for setting, source in SETTINGS.items() if source == collection]
-        tables.append(rows[pd.MultiIndex.from_frame(rows[["R", "K_A"]]).isin(settings)])
+        tables.append(_curves(collection, settings))
     keys = ["R", "K_A", "network", "seed", "run", "epoch"]
-    rows = pd.concat(tables).rename(columns={"run_id": "run"})
+    return pd.concat(tables).sort_values(keys, ignore_index=True)
+
+
+@functools.cache
+def cifar100_curves() -> pd.DataFrame:
+    """The same of CIFAR-100, for the settings of `CIFAR100`."""
+    return _curves("protocol-3-cifar100", CIFAR100)
+
+
+def _curves(collection: str, settings: list[tuple[int, int]]) -> pd.DataFrame:
+    wanted = {"accuracy_balanced": "accuracy", **METRICS}
+    names = {model: style.label for model, style in NETWORKS.items()}
+    listing = paths.reference() / collection / "runs.json"
+    runs = json.loads(listing.read_text(encoding="utf-8"))
+    rows = reference_store().frame(runs).query("split == 'train'")
+    rows = rows.assign(
+        R=rows["R"].astype(int),
+        K_A=rows["K_A"].fillna(0).astype(int),
+        network=rows["model"].map(names),
+        metric=rows["metric"].map(wanted),
+    )
+    rows = rows.dropna(subset=["network", "metric"]).rename(columns={"run_id": "run"})
+    rows = rows[pd.MultiIndex.from_frame(rows[["R", "K_A"]]).isin(settings)]
+    keys = ["R", "K_A", "network", "seed", "run", "epoch"]
     curves = rows.pivot(index=keys, columns="metric", values="value")
     return curves[list(wanted.values())].rename_axis(columns=None).reset_index()
 
@@ -189,8 +202,8 @@ LOOK = {
 
 
 def save(folder: Path) -> None:
-    """Write both pictures, hero.png and better_or_later.png, into a folder."""
-    for plot in (hero, better_or_later):
+    """Write hero.png, better_or_later.png and cifar100.png into a folder."""
+    for plot in (hero, better_or_later, cifar100):
         figure = plot()
         figure.savefig(folder / f"{plot.__name__}.png", dpi=200, metadata={"Software": None})
         plt.close(figure)
@@ -258,17 +271,26 @@ def _class_sizes(panel: Axes) -> None:
 
 def better_or_later() -> Figure:
     """NC2 and NC3 against class-balanced training accuracy along training, R = 100, every seed."""
-    curves = _at_100()
-    k_as = curves["K_A"].unique()
+    return _against_accuracy(_at_100(), [(100, 3), (100, 5), (100, 7)])
+
+
+def cifar100() -> Figure:
+    """The same of CIFAR-100, R = 100 and R = 10."""
+    return _against_accuracy(cifar100_curves(), CIFAR100)
+
+
+def _against_accuracy(curves: pd.DataFrame, settings: list[tuple[int, int]]) -> Figure:
+    """A column for each setting (R, K_A), a row for each metric, a line for each seed."""
     with mpl.rc_context(LOOK):
         figure = plt.figure(figsize=(8.6, 5.8), layout="constrained")
-        axes = figure.subplots(len(MEANING), len(k_as), sharex=True, sharey=True)
+        axes = figure.subplots(len(MEANING), len(settings), sharex=True, sharey=True)
         for row, metric in zip(axes, MEANING, strict=True):
             row[0].set_ylabel(metric)
-            for panel, k_a in zip(row, k_as, strict=True):
-                _along_training(panel, curves[curves["K_A"] == k_a], metric)
-        for panel, k_a in zip(axes[0], k_as, strict=True):
-            panel.set_title(f"100 : 1, $K_A$ = {k_a}")
+            for panel, (ratio, k_a) in zip(row, settings, strict=True):
+                here = (curves["R"] == ratio) & (curves["K_A"] == k_a)
+                _along_training(panel, curves[here], metric)
+        for panel, (ratio, k_a) in zip(axes[0], settings, strict=True):
+            panel.set_title(f"{ratio} : 1, $K_A$ = {k_a}")
         figure.supxlabel("class-balanced training accuracy, %")
         figure.supylabel("← closer to collapse")
         panel = axes[0, 0]
@@ -291,5 +313,6 @@ def _along_training(panel: Axes, curves: pd.DataFrame, metric: str) -> None:
         thick = {"color": style.colour, "marker": style.marker, "linewidth": 2}
         panel.plot(accuracy, values, markersize=4.5, label=style.label, **thick)
         panel.plot(accuracy.iloc[-1], values.iloc[-1], markersize=10, **thick)
-    panel.set(xlim=(20, 103), ylim=(0, 1.15), xticks=[25, 50, 75, 100])
+    top = 1.05 * curves[list(MEANING)].to_numpy().max()
+    panel.set(xlim=(0, 103), ylim=(0, max(top, panel.get_ylim()[1])), xticks=[25, 50, 75, 100])
     _from_perfect_collapse(panel)

@@ -63,6 +63,16 @@ def test_better_or_later_plots_every_seed_of_every_panel():
     plt.close(figure)
 
 
+def test_cifar100_plots_every_seed_of_both_ratios():
+    figure = front_figures.cifar100()
+    assert [panel.get_title(loc="left")[:7] for panel in figure.axes[:2]] == ["100 : 1", "10 : 1,"]
+    for panel in figure.axes:
+        assert sum(line.get_alpha() == 0.5 for line in panel.lines) == 6
+    ends = [line.get_xdata()[-1] for line in figure.axes[0].lines if line.get_alpha() == 0.5]
+    assert min(ends) > 49 and max(ends) < 66
+    plt.close(figure)
+
+
 @pytest.fixture
 def two_runs(monkeypatch):
     """ResNet-18 and DEQ with the same accuracies, one of which falls once; DEQ values twice as
