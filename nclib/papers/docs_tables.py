@@ -154,7 +154,7 @@ def protocol3_results() -> str:
         seeds = str(len(standing.found.seeds))
         lines.append([name, "both primary metrics", "", seeds, f"**{standing.found.word}**"])
         for row in protocol3.results([standing]).itertuples():
-            cells = [row.what, _changed(row), str(row.seeds), f"*{row.verdict}*"]
+            cells = [row.what, _changed(row), str(row.seeds), f"*{row.remark or row.verdict}*"]
             lines.append([name, *cells])
     return markdown_table(["", "", "change", "seeds", "verdict"], lines)
 

@@ -687,8 +687,9 @@ def results(standings: Sequence[Standing]) -> pd.DataFrame:
     -------
     DataFrame
         A row for each test, then for each estimate: experiment, what, change, low and high (95 %
-        interval over seeds), unit ("%", or "points" of accuracy), seeds, and verdict, which is
-        "estimated" where nothing is tested.
+        interval over seeds), unit ("%", or "points" of accuracy), seeds, verdict, which is
+        "reported" where nothing is tested, remark, which then is "estimated" or "described", and
+        scale.
     """
     rows = []
     for standing in standings:
@@ -718,7 +719,12 @@ def _for_readers(row: Mapping[str, Any]) -> dict[str, Any]:
         ends = {name: 100 * value for name, value in ends.items()}
     else:
         ends = {name: 100 * float(np.expm1(value)) for name, value in ends.items()}
-    return {"what": what, **ends, "unit": unit, "seeds": row["seeds"], "verdict": row["verdict"]}
+    verdict = row["verdict"]
+    remark = ""
+    if verdict in ("estimated", "described"):
+        verdict, remark = "reported", verdict
+    words = {"verdict": verdict, "remark": remark, "scale": "reduced"}
+    return {"what": what, **ends, "unit": unit, "seeds": row["seeds"], **words}
 
 
 def trained_seeds(name: str) -> tuple[int, ...]:

@@ -505,7 +505,8 @@ def test_cifar100_stands_in_its_column_once_it_is_analysed(tracked):
     assert first["change"] == pytest.approx(change) and first["low"] < change < first["high"]
     accuracy = table.iloc[2]
     assert accuracy["what"].startswith("accuracy, last ten") and accuracy["unit"] == "points"
-    assert (table["verdict"].iloc[3:] == "estimated").all()
+    assert (table["verdict"].iloc[3:] == "reported").all()
+    assert (table["remark"].iloc[3:] == "estimated").all() and set(table["scale"]) == {"reduced"}
     assert not estimates["what"].str.startswith("balanced").any(), "one seed of three"
     shown = docs_tables.protocol3_results().splitlines()
     word = protocol3.standing("E2").found.word
