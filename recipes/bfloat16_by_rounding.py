@@ -24,12 +24,14 @@ UNIT = "none, rounded products in float32"
 class RoundedConvolutions(TorchFunctionMode):
     """Within this context, convolutions under CPU autocast to bfloat16 are computed by rounding."""
 
+    sums = torch.float32
+
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if function is not torch.conv2d or not torch.is_autocast_enabled("cpu"):
             return function(*args, **kwargs)
         images, weight, *others = args
-        rounded = [images.bfloat16().float(), weight.bfloat16().float()]
+        rounded = [images.bfloat16().to(self.sums), weight.bfloat16().to(self.sums)]
         with torch.autocast("cpu", enabled=False):
             return function(*rounded, *others, **kwargs).bfloat16()
 

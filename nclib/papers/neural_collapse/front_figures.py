@@ -1,6 +1,6 @@
 """The first pictures of README and ``docs/results.md``, and the numbers behind them.
 
-Everything is computed from the tracked runs of protocols 1 and 2; nothing is trained. NC2 and NC3
+Everything is computed from the tracked runs of protocols 1 to 3; nothing is trained. NC2 and NC3
 are ``nc2_etf_distance`` and ``nc3_self_duality`` on the training set, with centred class means.
 """
 
@@ -67,7 +67,7 @@ def training_curves() -> pd.DataFrame:
 
 @functools.cache
 def cifar100_curves() -> pd.DataFrame:
-    """The same of CIFAR-100, for the settings of `CIFAR100`."""
+    """What `training_curves` gives, of CIFAR-100 and the settings of `CIFAR100`."""
     return _curves("protocol-3-cifar100", CIFAR100)
 
 
@@ -271,11 +271,11 @@ def _class_sizes(panel: Axes) -> None:
 
 def better_or_later() -> Figure:
     """NC2 and NC3 against class-balanced training accuracy along training, R = 100, every seed."""
-    return _against_accuracy(_at_100(), [(100, 3), (100, 5), (100, 7)])
+    return _against_accuracy(_at_100(), [setting for setting in SETTINGS if setting[0] == 100])
 
 
 def cifar100() -> Figure:
-    """The same of CIFAR-100, R = 100 and R = 10."""
+    """NC2 and NC3 against class-balanced training accuracy on CIFAR-100, R = 100 and R = 10."""
     return _against_accuracy(cifar100_curves(), CIFAR100)
 
 
@@ -293,7 +293,10 @@ def _against_accuracy(curves: pd.DataFrame, settings: list[tuple[int, int]]) -> 
             panel.set_title(f"{ratio} : 1, $K_A$ = {k_a}")
         figure.supxlabel("class-balanced training accuracy, %")
         figure.supylabel("← closer to collapse")
-        panel = axes[0, 0]
+        panel = axes[0, 0]  # the others share its axes
+        start = 100 * curves["accuracy"].min() - 3
+        top = 1.05 * curves[list(MEANING)].to_numpy().max()
+        panel.set(xlim=(start, 103), ylim=(0, top), xticks=[25, 50, 75, 100])
         panel.plot([], [], color="0.5", linewidth=0.9, label="one seed each")
         panel.plot([], [], "o", color="0.5", markersize=10, label="last epoch")
         figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=4)
@@ -313,6 +316,4 @@ def _along_training(panel: Axes, curves: pd.DataFrame, metric: str) -> None:
         thick = {"color": style.colour, "marker": style.marker, "linewidth": 2}
         panel.plot(accuracy, values, markersize=4.5, label=style.label, **thick)
         panel.plot(accuracy.iloc[-1], values.iloc[-1], markersize=10, **thick)
-    top = 1.05 * curves[list(MEANING)].to_numpy().max()
-    panel.set(xlim=(0, 103), ylim=(0, max(top, panel.get_ylim()[1])), xticks=[25, 50, 75, 100])
     _from_perfect_collapse(panel)

@@ -343,13 +343,7 @@ def test_rounding_is_as_close_to_exact_sums_as_bfloat16_of_torch(by_rounding):
     labels = torch.arange(128) % 10
 
     class ExactSums(by_rounding.RoundedConvolutions):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            if function is not torch.conv2d or not torch.is_autocast_enabled("cpu"):
-                return function(*args, **(kwargs or {}))
-            images, weight, *others = args
-            rounded = [images.bfloat16().double(), weight.bfloat16().double()]
-            with torch.autocast("cpu", enabled=False):
-                return function(*rounded, *others, **(kwargs or {})).bfloat16()
+        sums = torch.float64
 
     def gradient(context, half=True):
         model.zero_grad()
@@ -365,7 +359,6 @@ def test_rounding_is_as_close_to_exact_sums_as_bfloat16_of_torch(by_rounding):
         "float32": gradient(nullcontext(), half=False),
     }
     off = {name: float((found - exact).norm() / exact.norm()) for name, found in off.items()}
-    print(off)
     assert off["rounding"] < 1.2 * off["torch"]
     assert off["rounding"] < 0.7 * off["float32"]
 
