@@ -318,8 +318,8 @@ def test_seli():
 
 def test_another_processor():
     text = section("results", "On another processor")
-    moved = docs_tables.moved_by_processor()
-    nc2, nc3, trace = (100 * np.expm1(moved[metric]) for metric in docs_tables.MOVED)
+    moved = protocol3.bridges()
+    nc2, nc3, trace = (100 * np.expm1(moved[metric]) for metric in protocol3.MOVED)
     deq = trace[moved["model"] == "deq"]
     has(
         text,
@@ -330,7 +330,7 @@ def test_another_processor():
     stored, there = pair_of_seed_10(moved)
     said = ["{:+.1f} % in NC2 and {:+.1f} % in NC3 there", "{:+.1f} % and {:+.1f} % in the stored"]
     has(text, minus(said[0].format(*there)), minus(said[1].format(*stored)))
-    middle = 100 * np.expm1(docs_tables.moved_by_processor(epoch=15)["nc3_self_duality"].abs())
+    middle = 100 * np.expm1(protocol3.bridges(epoch=15)["nc3_self_duality"].abs())
     assert f"at epoch 15, the NC3 of the same run differs by {middle.min():.0f} to" in text
     assert f"{middle.max():.0f} %" in text.partition("at epoch 15")[2]
     assert f"up to {middle.max():.0f} %" in section("results", "Better, or only later?")

@@ -15,10 +15,9 @@ from nclib import paths
 from nclib.compare import MIN_SEEDS
 from nclib.figures import for_readers, markdown_table, minus
 from nclib.metrics import LABELS
-from nclib.papers.neural_collapse import collapse_tables, front_figures, protocol2, protocol3, seli
+from nclib.papers.neural_collapse import collapse_tables, front_figures, protocol3, seli
 from nclib.papers.neural_collapse.collapse_tables import COLLAPSE_LABELS, percent_text
 from nclib.paths import write_atomic
-from nclib.store import reference_store
 
 HEAD = """# Tables
 
@@ -116,31 +115,19 @@ def distance_to_seli() -> str:
     return markdown_table(["classes", "", *columns.values()], lines)
 
 
-MOVED = (*protocol2.PRIMARY, "nc1_trace_ratio")
-"""The metrics of `moved_by_processor`."""
-
-
-def moved_by_processor(epoch: int = 40) -> pd.DataFrame:
-    """Four runs of the replication on another kind of processor: model, seed, and by metric the log
-    of the value there over the stored one."""
-    again = pd.read_csv(paths.reference() / "bridge/avx512-bf16.csv.xz")
-    stored = reference_store().frame(sorted(again["run_id"].unique()))
-    keys = ["run_id", "epoch", "split", "metric"]
-    both = stored.merge(again, on=keys, suffixes=("", "_there"))
-    both = both[(both["split"] == "train") & (both["epoch"] == epoch) & both["metric"].isin(MOVED)]
-    both["moved"] = np.log(both["value_there"] / both["value"])
-    return both.pivot(index=["model", "seed"], columns="metric", values="moved").reset_index()
-
-
 def other_processor() -> str:
-    """How far the last epoch of four runs moves on another kind of processor."""
+    """How far the last epoch of a run moves on another kind of processor."""
     names = {"explicit": "ResNet-18", "deq": "DEQ"}
     lines = []
-    for _, row in moved_by_processor().sort_values("model", ascending=False).iterrows():
-        changes = [100 * float(np.expm1(row[metric])) for metric in MOVED]
+    bridges = protocol3.bridges().sort_values(
+        ["unit", "model", "seed"], ascending=[True, False, True]
+    )
+    for _, row in bridges.iterrows():
+        changes = [100 * float(np.expm1(row[metric])) for metric in protocol3.MOVED]
         cells = [minus(f"{change:+.1f} %") for change in changes]
-        lines.append([names[row["model"]], str(row["seed"]), *cells])
-    return markdown_table(["", "seed", *(LABELS[metric] for metric in MOVED)], lines)
+        lines.append([row["unit"], names[row["model"]], str(row["seed"]), *cells])
+    heads = ["bfloat16 unit", "", "seed", *(LABELS[metric] for metric in protocol3.MOVED)]
+    return markdown_table(heads, lines)
 
 
 def protocol3_results() -> str:
@@ -416,7 +403,7 @@ PARTS = {
         Shown(
             "On another processor",
             "100 : 1, K_A = 3. Change of the last epoch when a run of the replication is trained "
-            "again on a processor with another bfloat16 unit (AVX-512 BF16). The stored runs of "
+            "again on a processor with the bfloat16 unit of the first column. The stored runs of "
             "seed 10 and 11 come from a processor without such a unit, those of seed 12 from one "
             "with AMX.",
             other_processor,

@@ -482,27 +482,46 @@ def processor_pairs(frame: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataF
     return pd.DataFrame(rows)
 
 
-def bridge(again: pd.DataFrame, tracked: pd.DataFrame) -> pd.DataFrame:
-    """How far a run moves on another processor: log of the value there over the tracked one, at the
-    last epoch.
+MOVED = (*PRIMARY, TRACE_RATIO)
+"""The metrics of `moved` and `bridges`."""
+
+
+def moved(again: pd.DataFrame, tracked: pd.DataFrame, epoch: int = 40) -> pd.DataFrame:
+    """How far runs move on another processor.
 
     Parameters
     ----------
-    again, tracked : histories of the same runs, with columns run_id, epoch, split, metric and value
+    again, tracked : histories of the same runs, with columns run_id, epoch, split, metric and
+        value; those tracked also have model and seed
+    epoch : at which they are compared
+
+    Returns
+    -------
+    DataFrame
+        A row for each run: run_id, model, seed, and for each metric of `MOVED`, measured on training
+        images, the log of its value there over the tracked one.
     """
-    rows = []
-    for run, there in again.groupby("run_id"):
-        here = tracked[tracked["run_id"] == run]
-        row = {"run_id": run}
-        for metric in (NC2, NC3, TRACE_RATIO):
-            row[metric] = float(np.log(_last(there, metric) / _last(here, metric)))
-        rows.append(row)
-    return pd.DataFrame(rows)
+    keys = ["run_id", "epoch", "split", "metric"]
+    both = tracked.merge(again[[*keys, "value"]], on=keys, suffixes=("", "_there"))
+    both = both[(both["split"] == "train") & (both["epoch"] == epoch) & both["metric"].isin(MOVED)]
+    both["moved"] = np.log(both["value_there"] / both["value"])
+    index = ["run_id", "model", "seed"]
+    return both.pivot(index=index, columns="metric", values="moved").reset_index()
 
 
-def _last(history: pd.DataFrame, metric: str) -> float:
-    rows = history[(history["metric"] == metric) & (history["split"] == "train")]
-    return float(rows.loc[rows["epoch"].idxmax(), "value"])
+def bridges(epoch: int = 40) -> pd.DataFrame:
+    """`moved` for all runs of protocol 2 that were trained again on another kind of processor.
+
+    Their histories lie in results/reference/bridge/, a file for each kind. A further column, unit,
+    names what multiplied in bfloat16 there.
+    """
+    tables = []
+    for described in sorted((paths.reference() / "bridge").glob("*.json")):
+        again = pd.read_csv(described.with_suffix(".csv.xz"))
+        tracked = reference_store().frame(sorted(again["run_id"].unique()))
+        unit = json.loads(described.read_text("utf-8"))["bfloat16"]
+        tables.append(moved(again, tracked, epoch).assign(unit=unit))
+    return pd.concat(tables, ignore_index=True)
 
 
 def analyse_hundred(

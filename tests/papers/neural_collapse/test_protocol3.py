@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from nclib import experiment, pairs
+from nclib import experiment, pairs, paths
 from nclib.compare import interval
 from nclib.config import run_id
 from nclib.models import build_model
@@ -212,11 +213,32 @@ def test_longer_runs_are_judged_at_the_end_and_by_their_rise():
     assert rise["verdict"] == "supported" and rise["mean"] == pytest.approx(-np.log(2), abs=0.1)
 
 
-def test_the_bridge_compares_the_last_epochs():
+def test_runs_on_another_processor_are_compared_at_one_epoch():
     frame = block({}, seeds=[10])
-    again = frame.assign(value=frame["value"] * 1.1)
-    table = protocol3.bridge(again, frame)
-    assert np.allclose(table.drop(columns="run_id"), np.log(1.1))
+    last = frame["epoch"] == 40
+    again = frame.assign(value=frame["value"].mask(last, 1.1 * frame["value"]))
+    table = protocol3.moved(again, frame)
+    assert len(table) == frame["run_id"].nunique()
+    assert np.allclose(table[list(protocol3.MOVED)], np.log(1.1))
+    assert np.allclose(protocol3.moved(again, frame, epoch=20)[list(protocol3.MOVED)], 0)
+
+
+def test_every_kind_of_processor_is_named_once(tmp_path, monkeypatch):
+    """A second bridge beside the tracked one: the same runs, 2 % higher everywhere."""
+    tracked = protocol3.bridges()
+    assert set(tracked["unit"]) == {"AVX-512 BF16"}
+    reference = paths.reference()
+    shutil.copytree(reference / "protocol-2", tmp_path / "protocol-2")
+    shutil.copytree(reference / "bridge", tmp_path / "bridge")
+    again = pd.read_csv(reference / "bridge" / "avx512-bf16.csv.xz")
+    again = again.assign(value=1.02 * again["value"])
+    again.to_csv(tmp_path / "bridge" / "other.csv.xz", index=False)
+    (tmp_path / "bridge" / "other.json").write_text('{"bfloat16": "another"}')
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    both = protocol3.bridges()
+    other = both[both["unit"] == "another"]
+    difference = other[list(protocol3.MOVED)].to_numpy() - tracked[list(protocol3.MOVED)]
+    assert len(both) == 2 * len(tracked) and np.allclose(difference, np.log(1.02))
 
 
 def test_runs_are_those_of_the_page():
