@@ -407,7 +407,8 @@ _COLUMN_NAMES = {
 }
 """Columns that readers call by another name."""
 _PLACES = (
-    *("panel", "item", "setting", "step", "way", "place", "part", "data", "stands for"),
+    *("experiment", "what", "panel", "item", "setting", "step"),
+    *("way", "place", "part", "data", "stands for"),
     *("dataset", "K_A", "R"),
 )
 _CLAIMS = (

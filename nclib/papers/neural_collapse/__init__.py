@@ -59,6 +59,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "all_claims",
             "claims",
             "percent_changes",
+            "registered_tests",
             "theory_claims",
         ],
         "solver_sweep": [

@@ -11,6 +11,7 @@ import pandas as pd
 
 from nclib.figures import results_of
 from nclib.metrics import LABELS
+from nclib.papers.neural_collapse import collapse_tables, protocol2, protocol3
 from nclib.profiles import TITLES
 
 BEYOND = "beyond the paper"
@@ -194,6 +195,44 @@ def all_claims(profile: str) -> pd.DataFrame:
     # rows of a notebook on theory belong to two parts
     card = card.sort_values("part", key=lambda parts: parts.map(PARTS.index), kind="stable")
     return card.fillna(empty).reset_index(drop=True)
+
+
+EXPERIMENTS = {
+    "E1": "protocol 3, E1: the DEQ against its block applied once, CIFAR-10",
+    "E2": "protocol 3, E2: CIFAR-100",
+    "E3": "protocol 3, E3: 120 epochs, CIFAR-10",
+}
+"""What the scorecard calls the experiments of protocol 3."""
+
+
+def registered_tests() -> pd.DataFrame:
+    """The tests of protocols 2 and 3 on the tracked runs: their rules were committed before these
+    runs, and they carry the claims about collapse.
+
+    Returns
+    -------
+    DataFrame
+        A row for each test: experiment; metric; printed, what the paper claims; change, low and
+        high, in the unit of the row (percent, percentage points, or none for a cosine); seeds;
+        verdict; scale. An experiment that is not analysed yet has no rows.
+    """
+    analysis = protocol2.tracked_analysis()
+    primary = analysis.primary.assign(claim="lower")
+    replication = pd.concat([primary, analysis.secondary], ignore_index=True)
+    replication["experiment"] = "protocol 2: CIFAR-10"
+    names = {row.metric: row.label for row in collapse_tables.EVERY.values()}
+    replication["metric"] = replication["metric"].replace(names | LABELS)
+    replication["scale"] = "reduced"
+
+    found = protocol3.results([protocol3.standing(name) for name in EXPERIMENTS])
+    found = found[found["remark"] == ""].rename(columns={"what": "metric"})
+    found["experiment"] = found["experiment"].replace(EXPERIMENTS)
+    found["claim"] = (found["unit"] == "points").map({True: "higher", False: "lower"})
+
+    tests = pd.concat([replication, found], ignore_index=True)
+    tests["printed"] = "DEQ " + tests["claim"]
+    columns = ["experiment", "metric", "printed", "change", "low", "high", "unit", "seeds"]
+    return tests[[*columns, "verdict", "scale"]]
 
 
 # --- helpers --------------------------------------------------------------------------------------

@@ -153,3 +153,16 @@ def test_the_notebooks_that_save_claims_are_those_that_are_listed():
         if re.search(r"sun_shi\.(accuracy_|theory_)?claims\(", file.read_text(encoding="utf-8")):
             saving.append(file.stem)
     assert sorted(saving) == sorted(scorecard.NOTEBOOKS)
+
+
+def test_the_registered_tests_are_those_of_both_protocols():
+    tests = scorecard.registered_tests()
+    assert not tests.isna().any().any() and set(tests["scale"]) == {"reduced"}
+    first = tests[tests["experiment"] == "protocol 2: CIFAR-10"]
+    assert first["verdict"].tolist() == [*["supported"] * 6, "reported"]
+    assert first["metric"].tolist()[:2] == ["NC2, centred", "NC3, centred"]
+    assert not first["metric"].str.contains("_").any()
+    hundred = tests[tests["experiment"] == "protocol 3, E2: CIFAR-100"]
+    assert hundred["verdict"].tolist() == ["contradicted", "contradicted", "not significant"]
+    assert hundred["printed"].tolist() == ["DEQ lower", "DEQ lower", "DEQ higher"]
+    assert (hundred["change"][:2] > 0).all() and (first["change"][:2] < 0).all()
