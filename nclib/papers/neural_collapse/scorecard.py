@@ -206,13 +206,13 @@ EXPERIMENTS = {
 
 
 def registered_tests() -> pd.DataFrame:
-    """The tests of protocols 2 and 3 on the tracked runs: their rules were committed before these
-    runs, and they carry the claims about collapse.
+    """The tests of protocols 2 and 3, whose rules were committed before their runs, on the tracked
+    runs.
 
     Returns
     -------
     DataFrame
-        A row for each test: experiment; metric; printed, what the paper claims; change, low and
+        A row for each test: experiment; metric; claim, which the verdict is about; change, low and
         high, in the unit of the row (percent, percentage points, or none for a cosine); seeds;
         verdict; scale. An experiment that is not analysed yet has no rows.
     """
@@ -230,8 +230,8 @@ def registered_tests() -> pd.DataFrame:
     found["claim"] = (found["unit"] == "points").map({True: "higher", False: "lower"})
 
     tests = pd.concat([replication, found], ignore_index=True)
-    tests["printed"] = "DEQ " + tests["claim"]
-    columns = ["experiment", "metric", "printed", "change", "low", "high", "unit", "seeds"]
+    tests["claim"] = "DEQ " + tests["claim"]
+    columns = ["experiment", "metric", "claim", "change", "low", "high", "unit", "seeds"]
     return tests[[*columns, "verdict", "scale"]]
 
 

@@ -164,5 +164,5 @@ def test_the_registered_tests_are_those_of_both_protocols():
     assert not first["metric"].str.contains("_").any()
     hundred = tests[tests["experiment"] == "protocol 3, E2: CIFAR-100"]
     assert hundred["verdict"].tolist() == ["contradicted", "contradicted", "not significant"]
-    assert hundred["printed"].tolist() == ["DEQ lower", "DEQ lower", "DEQ higher"]
+    assert hundred["claim"].tolist() == ["DEQ lower", "DEQ lower", "DEQ higher"]
     assert (hundred["change"][:2] > 0).all() and (first["change"][:2] < 0).all()
