@@ -126,7 +126,7 @@ def other_processor() -> str:
         changes = [100 * float(np.expm1(row[metric])) for metric in protocol3.MOVED]
         cells = [minus(f"{change:+.1f} %") for change in changes]
         lines.append([row["unit"], names[row["model"]], str(row["seed"]), *cells])
-    heads = ["bfloat16 unit", "", "seed", *(LABELS[metric] for metric in protocol3.MOVED)]
+    heads = ["bfloat16", "", "seed", *(LABELS[metric] for metric in protocol3.MOVED)]
     return markdown_table(heads, lines)
 
 
@@ -403,9 +403,9 @@ PARTS = {
         Shown(
             "On another processor",
             "100 : 1, K_A = 3. Change of the last epoch when a run of the replication is trained "
-            "again on a processor with the bfloat16 unit of the first column. The stored runs of "
-            "seed 10 and 11 come from a processor without such a unit, those of seed 12 from one "
-            "with AMX.",
+            "again on another processor, which computes in bfloat16 as the first column says. The "
+            "stored runs of seed 10 and 11 come from a processor without a unit for it, those of "
+            "seed 12 from one with AMX.",
             other_processor,
         ),
     ],
