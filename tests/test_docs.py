@@ -15,6 +15,7 @@ import nclib as nc
 from nclib import paths, reproduce
 from nclib.compare import by_run, pairs, percent, spread
 from nclib.figures import minus
+from nclib.metrics import LABELS
 from nclib.papers import certify, docs_tables
 from nclib.papers.docs_tables import change as row_change
 from nclib.papers.docs_tables import difference, read, scorecard
@@ -166,6 +167,62 @@ def test_cifar100():
     printed = printed.pivot(index="R", columns="model", values="mean")
     gains = (printed["deq"] - printed["explicit"]).round(1)
     assert f"a gain of {gains[100]} percentage points at 100 : 1 and of {gains[10]} at" in text
+
+
+def block_once():
+    """Metric → mean of the DEQ's block applied once at 100 : 1."""
+    frame = protocol3.standing("E1").frame
+    found = {}
+    for metric in protocol2.PRIMARY:
+        table = pairs(frame, metric, against="explicit_matched").table
+        found[metric] = table["explicit_matched"].mean()
+    return found
+
+
+def test_equilibrium_or_block():
+    text = section("results", "The equilibrium or its block?").replace("**", "")
+    standing = protocol3.standing("E1")
+    found, frame = standing.found, standing.frame
+    assert f"*{found.word}*" in text
+    said = {
+        row.what: docs_tables._changed(row) for row in protocol3.results([standing]).itertuples()
+    }
+    lines = []
+    settings = {f"K_A = {k_a}": frame[frame["K_A"] == k_a] for k_a in protocol2.TENTHS}
+    settings["mean of the three"] = frame
+    for name, runs in settings.items():
+        cells = [name]
+        for metric in protocol2.PRIMARY:
+            once = pairs(runs, metric, relative=True, against="explicit_matched")
+            middle = once.table["explicit_matched"].mean()
+            first, last = levels(pairs(runs, metric), 2).split(" → ")
+            percent_of_block = collapse_tables.percent(once.mean_difference)
+            cells.append(f"{first} → {middle:.2f} → {last}, {percent_of_block}")
+        lines.append(f"| {' | '.join(cells)} |")
+    nc2, nc3 = (LABELS[metric] for metric in protocol2.PRIMARY)
+    once = "the block applied once against ResNet-18: "
+    deq = "DEQ against the block applied once: "
+    share = "share of the difference from ResNet-18 that remains: "
+    has(
+        text,
+        *lines,
+        f"changes NC2 by {said[once + nc2]} and NC3 by {said[once + nc3]}",
+        f"is negative, {said[share + nc2]} in NC2 and {said[share + nc3]} in NC3",
+        f"eq. 13 {said[deq + LABELS['paper_eq13_uncentred']]}",
+        f"eq. 14 {said[deq + LABELS['paper_eq14_uncentred']]}",
+        f"trace ratio {said[deq + LABELS['nc1_trace_ratio']]}",
+        f"test accuracy {said[deq + LABELS['accuracy_balanced']]}",
+    )
+    alike = found.pairs["one kind"]
+    rounded = found.pairs["explicit_matched kind"].str.contains("rounded products")
+    assert f"{alike.sum()} of the {len(alike)} pairs are from one kind" in text
+    assert f"Of the {len(alike)} blocks, {rounded.sum()} were trained on an AMD" in text
+    (kind,) = set(found.pairs.loc[alike, "deq kind"])
+    assert "AMX" in kind
+    alone = [said[f"only the pairs on {kind}: {name}"] for name in (nc2, nc3)]
+    assert "they give {} in NC2 and {} in NC3".format(*alone) in text
+    notebook = (ROOT / "notebooks/neural_collapse/collapse.ipynb").read_text(encoding="utf-8")
+    assert "(NC2 {:.2f}, NC3 {:.2f})".format(*block_once().values()) in notebook
 
 
 def test_norms_and_directions():
@@ -724,6 +781,8 @@ def test_index():
         "are {} away from a simplex ETF in ResNet-18 and {} in the DEQ (NC2)".format(*nc2) in text
     )
     assert "is {} and {} away from the class means (NC3)".format(*nc3) in text
+    nc2, nc3 = block_once().values()
+    assert f"applied only once, has {nc2:.2f} (NC2) and {nc3:.2f} (NC3)" in text
     assert "six are correct, and two are false" in text
 
 

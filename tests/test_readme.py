@@ -104,6 +104,17 @@ def test_other_definitions_have_their_numbers():
     assert (seli["DEQ"] > seli["ResNet-18"]).all()
 
 
+def test_the_block_applied_once_has_its_verdict_and_its_numbers():
+    standing = protocol3.standing("E1")
+    text = bullet("The cause")
+    assert f"*{standing.found.word}*" in text
+    for name, metric in zip(("NC2", "NC3"), protocol2.PRIMARY, strict=True):
+        once = pairs(standing.frame, metric, against="explicit_matched").table["explicit_matched"]
+        networks = pairs(standing.frame, metric).table
+        values = [networks["explicit"].mean(), once.mean(), networks["deq"].mean()]
+        assert name + " {:.2f} → {:.2f} → {:.2f}".format(*values) in text
+
+
 def test_the_norms_have_their_numbers():
     norms = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "fresh").table
     text = bullet("The cause")

@@ -7,6 +7,7 @@ are ``nc2_etf_distance`` and ``nc3_self_duality`` on the training set, with cent
 import functools
 import itertools
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -18,13 +19,14 @@ from matplotlib.figure import Figure
 
 from nclib import paths
 from nclib.imbalance import step_imbalance
-from nclib.plots import MODEL_STYLE
+from nclib.plots import MODEL_STYLE, Style
 from nclib.store import reference_store
 
 NETWORKS = {
     "explicit": MODEL_STYLE["explicit"]._replace(label="ResNet-18"),
     "deq": MODEL_STYLE["deq"]._replace(label="DEQ"),
 }
+BLOCK = MODEL_STYLE["explicit_matched"]._replace(label="the DEQ's block, once")
 METRICS = {"nc2_etf_distance": "NC2", "nc3_self_duality": "NC3"}
 MEANING = {"NC2": "class means against a simplex ETF", "NC3": "classifier against class means"}
 SETTINGS = {
@@ -71,9 +73,17 @@ def cifar100_curves() -> pd.DataFrame:
     return _curves("protocol-3-cifar100", CIFAR100)
 
 
+@functools.cache
+def block_curves() -> pd.DataFrame:
+    """What `training_curves` gives of protocol 2, and beside it the DEQ's block applied once."""
+    settings = [setting for setting, source in SETTINGS.items() if source == "protocol-2"]
+    return pd.concat([_curves(name, settings) for name in ("protocol-2", "protocol-3-block")])
+
+
 def _curves(collection: str, settings: list[tuple[int, int]]) -> pd.DataFrame:
     wanted = {"accuracy_balanced": "accuracy", **METRICS}
-    names = {model: style.label for model, style in NETWORKS.items()}
+    styles = NETWORKS | {"explicit_matched": BLOCK}
+    names = {model: style.label for model, style in styles.items()}
     listing = paths.reference() / collection / "runs.json"
     runs = json.loads(listing.read_text(encoding="utf-8"))
     rows = reference_store().frame(runs).query("split == 'train'")
@@ -97,7 +107,10 @@ def last_epoch() -> pd.DataFrame:
     -------
     DataFrame with the columns R, K_A, network, seed, run, NC2 and NC3.
     """
-    curves = training_curves()
+    return _last(training_curves())
+
+
+def _last(curves: pd.DataFrame) -> pd.DataFrame:
     last = curves[curves["epoch"] == curves["epoch"].max()]
     return last.drop(columns=["epoch", "accuracy"]).reset_index(drop=True)
 
@@ -202,8 +215,8 @@ LOOK = {
 
 
 def save(folder: Path) -> None:
-    """Write hero.png, better_or_later.png and cifar100.png into a folder."""
-    for plot in (hero, better_or_later, cifar100):
+    """Write each picture into a folder, named as its function."""
+    for plot in (hero, better_or_later, cifar100, equilibrium_or_block):
         figure = plot()
         figure.savefig(folder / f"{plot.__name__}.png", dpi=200, metadata={"Software": None})
         plt.close(figure)
@@ -216,7 +229,8 @@ def hero() -> Figure:
         axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=[4, 1.2])
         for metric, panel, sizes in zip(MEANING, *axes, strict=True):
             panel.set_title(f"{metric}: {MEANING[metric]}")
-            _paired_dots(panel, metric)
+            _dots(panel, last_epoch(), metric, NETWORKS.values(), HERO_PLACES)
+            panel.set_ylim(0, 1)
             _class_sizes(sizes)
         panel, _ = axes[0]
         panel.set_ylabel("← closer to collapse")
@@ -225,16 +239,48 @@ def hero() -> Figure:
     return figure
 
 
-def _paired_dots(panel: Axes, metric: str) -> None:
+HERO_PLACES = [(-0.14, -0.32), (0.14, 0.32)]
+"""Where the mean and the seeds of each network stand, from the middle of their setting."""
+
+
+def equilibrium_or_block() -> Figure:
+    """NC2 and NC3 after training at R = 100: ResNet-18, the DEQ's block applied once, the DEQ."""
+    last = _last(block_curves())
+    networks = [NETWORKS["explicit"], BLOCK, NETWORKS["deq"]]
+    places = [(-0.28, -0.39), (0, -0.11), (0.28, 0.17)]
+    with mpl.rc_context(LOOK):
+        figure = plt.figure(figsize=(8.6, 3.8), layout="constrained")
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for metric, panel in zip(MEANING, axes, strict=True):
+            panel.set_title(f"{metric}: {MEANING[metric]}")
+            _dots(panel, last, metric, networks, places)
+        names = [f"$K_A$ = {k_a}" for k_a in sorted(last["K_A"].unique())]
+        panel.set_xticks(range(len(names)), names)
+        panel.set_ylim(0, max(1, 1.05 * last[list(MEANING)].to_numpy().max()))
+        axes[0].set_ylabel("← closer to collapse")
+        axes[0].plot([], [], "o", color="0.4", markersize=3, label="one seed each")
+        handles = axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper center", ncols=4, columnspacing=1)
+    return figure
+
+
+def _dots(
+    panel: Axes,
+    last: pd.DataFrame,
+    metric: str,
+    networks: Iterable[Style],
+    places: Sequence[tuple[float, float]],
+) -> None:
     """In each setting, network by network: a small dot for every seed, a large one for the mean."""
-    values = last_epoch().set_index(["R", "K_A", "network"])[metric].sort_index()
-    for place, (ratio, k_a) in enumerate(SETTINGS):
+    values = last.set_index(["R", "K_A", "network"])[metric].sort_index()
+    settings = list(values.index.droplevel("network").unique())
+    for place, (ratio, k_a) in enumerate(settings):
         means = []
-        for side, style in zip((-1, 1), NETWORKS.values(), strict=True):
+        for style, (of_mean, of_seeds) in zip(networks, places, strict=True):
             seeds = values[ratio, k_a, style.label]
             mean = seeds.mean()
-            at_mean = place + 0.14 * side
-            at_seeds = [place + 0.32 * side] * len(seeds)
+            at_mean = place + of_mean
+            at_seeds = [place + of_seeds] * len(seeds)
             label = style.label if place == 0 else None
             dots = {"color": style.colour, "marker": style.marker, "linestyle": "none"}
             panel.plot(at_seeds, seeds, markersize=3, alpha=0.7, **dots)
@@ -242,9 +288,9 @@ def _paired_dots(panel: Axes, metric: str) -> None:
             means.append((at_mean, mean))
         across, heights = zip(*means, strict=True)
         panel.plot(across, heights, color="0.6", linewidth=1.2, zorder=1)
-    last = len(SETTINGS) - 1
-    panel.text(last + 0.5, 0.02, "perfect collapse", ha="right", va="bottom", color="0.2")
-    panel.set(xlim=(-0.5, last + 0.5), ylim=(0, 1))
+    end = len(settings) - 0.5
+    panel.text(end, 0.02, "perfect collapse", ha="right", va="bottom", color="0.2")
+    panel.set_xlim(-0.5, end)
     panel.tick_params(bottom=False)
     _from_perfect_collapse(panel)
 

@@ -864,19 +864,19 @@ def lines(name: str) -> list[Line]:
             drawn.append(Line(f"DEQ / same block once, K_A = {k_a:g}", of_setting, against=block))
         drawn.append(Line("DEQ / same block once, mean", frame, against=block, tested=True))
         drawn.append(Line("same block once / ResNet-18, mean", frame, arm=block))
-        drawn.append(Line("DEQ / ResNet-18, mean", frame))
         return drawn
     if name == "E2":
         drawn = []
         beside = _listed(paths.reference() / protocol2.COLLECTION)
         if beside:
             before = reference_store().frame(beside)
-            drawn.append(Line("CIFAR-10, R = 100 (protocol 2)", before, tested=True))
-        drawn.append(Line("CIFAR-100, R = 100", frame[frame["R"] == 100.0], tested=True))
-        drawn.append(Line("CIFAR-100, R = 10", frame[frame["R"] == 10.0]))
+            drawn.append(Line("DEQ / ResNet-18, mean", before, tested=True))
+        for ratio in (100.0, 10.0):
+            label = f"DEQ / ResNet-18, CIFAR-100, R = {ratio:g}"
+            drawn.append(Line(label, frame[frame["R"] == ratio], tested=ratio == 100.0))
         return drawn
     if name == "E2-balanced":
-        return [Line("CIFAR-100, balanced", frame)]
+        return [Line("DEQ / ResNet-18, CIFAR-100, balanced", frame)]
     longer = Line("120 epochs, DEQ / ResNet-18", frame, tested=True)
     return [longer, Line("120 epochs, DEQ / same block once", frame, against=block)]
 

@@ -17,7 +17,7 @@ from nclib.compare import interval
 from nclib.config import run_id
 from nclib.models import build_model
 from nclib.papers import docs_tables
-from nclib.papers.neural_collapse import accuracy_tables, protocol2, protocol3
+from nclib.papers.neural_collapse import accuracy_tables, collapse_tables, protocol2, protocol3
 from nclib.provenance import processor_seconds
 from nclib.store import ReferenceStore, StoredRun, reference_store
 
@@ -326,7 +326,13 @@ def test_the_method_page_has_the_word_of_each_analysis(name):
     outcome = "not analysed yet" if found is None else f"**{found.word}**"
     lines = (ROOT / "docs" / "method.md").read_text(encoding="utf-8").splitlines()
     (row,) = [line for line in lines if f"({name})" in line]
-    assert row.rsplit("|", 2)[1].strip().startswith(outcome)
+    said = row.rsplit("|", 2)[1]
+    assert said.strip().startswith(outcome)
+    if found is not None:
+        for metric, test in zip(("NC2", "NC3"), found.tests.itertuples(), strict=False):
+            ends = (100 * np.expm1(value) for value in (test.mean, test.low, test.high))
+            change = collapse_tables.percent_text(*ends, test.seeds).partition(" (")[0]
+            assert f"{metric} {change}" in said
 
 
 @pytest.fixture(scope="module")
@@ -476,7 +482,7 @@ def test_the_block_is_analysed_and_drawn_once_all_seeds_are_tracked(tracked):
     kinds = "15 of 15 pairs are from one known kind of processor"
     assert str(standing) == f"E1: 5 of 5 seeds are trained; supported; {kinds}"
     drawn = protocol3.lines("E1")
-    assert [line.tested for line in drawn] == [False, False, False, True, False, False]
+    assert [line.tested for line in drawn] == [False, False, False, True, False]
     mean = drawn[3]
     compared = pairs(mean.frame, "nc2_etf_distance", relative=True, against=mean.against)
     assert compared.mean_difference.mean == pytest.approx(standing.found.tests["mean"].iloc[0])
