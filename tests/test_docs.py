@@ -215,7 +215,7 @@ def test_equilibrium_or_block():
     )
     alike = found.pairs["one kind"]
     rounded = found.pairs["explicit_matched kind"].str.contains("rounded products")
-    assert f"{alike.sum()} of the {len(alike)} pairs are from one kind" in text
+    assert f"In only {alike.sum()} of the {len(alike)} pairs are both" in text
     assert f"Of the {len(alike)} blocks, {rounded.sum()} were trained on an AMD" in text
     (kind,) = set(found.pairs.loc[alike, "deq kind"])
     assert "AMX" in kind
@@ -429,7 +429,7 @@ def test_limits():
     assert "all five new ones at K_A = 7" in text and (at_seven["seed"] >= 10).sum() == 5
     assert "misclassified {} and {} training".format(*first) in text
     listing = paths.reference() / protocol2.COLLECTION / "runs.json"
-    assert "no pair mixes two kinds" in text
+    assert "none of its pairs mixes two kinds" in text
     assert protocol2.mixed(json.loads(listing.read_text("utf-8"))) == "no pair"
     assert "No run of the replication diverged" in text
     assert not any(protocol2.tracked_analysis().replaced.values())

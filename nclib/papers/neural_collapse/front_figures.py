@@ -7,7 +7,7 @@ are ``nc2_etf_distance`` and ``nc3_self_duality`` on the training set, with cent
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -73,7 +73,6 @@ def cifar100_curves() -> pd.DataFrame:
     return _curves("protocol-3-cifar100", CIFAR100)
 
 
-@functools.cache
 def block_curves() -> pd.DataFrame:
     """What `training_curves` gives of protocol 2, and beside it the DEQ's block applied once."""
     settings = [setting for setting, source in SETTINGS.items() if source == "protocol-2"]
@@ -224,23 +223,20 @@ def save(folder: Path) -> None:
 
 def hero() -> Figure:
     """NC2 and NC3 after training, balanced, 10 : 1 and 100 : 1: `last_epoch` as a picture."""
+    networks = [NETWORKS["explicit"], NETWORKS["deq"]]
+    places = [(-0.14, -0.32), (0.14, 0.32)]
     with mpl.rc_context(LOOK):
         figure = plt.figure(figsize=(8.6, 4.4), layout="constrained")
         axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=[4, 1.2])
         for metric, panel, sizes in zip(MEANING, *axes, strict=True):
             panel.set_title(f"{metric}: {MEANING[metric]}")
-            _dots(panel, last_epoch(), metric, NETWORKS.values(), HERO_PLACES)
-            panel.set_ylim(0, 1)
+            _dots(panel, last_epoch(), metric, networks, places)
             _class_sizes(sizes)
         panel, _ = axes[0]
         panel.set_ylabel("← closer to collapse")
         panel.plot([], [], "o", color="0.4", markersize=3, label="one seed each")
         figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
-
-
-HERO_PLACES = [(-0.14, -0.32), (0.14, 0.32)]
-"""Where the mean and the seeds of each network stand, from the middle of their setting."""
 
 
 def equilibrium_or_block() -> Figure:
@@ -256,7 +252,6 @@ def equilibrium_or_block() -> Figure:
             _dots(panel, last, metric, networks, places)
         names = [f"$K_A$ = {k_a}" for k_a in sorted(last["K_A"].unique())]
         panel.set_xticks(range(len(names)), names)
-        panel.set_ylim(0, max(1, 1.05 * last[list(MEANING)].to_numpy().max()))
         axes[0].set_ylabel("← closer to collapse")
         axes[0].plot([], [], "o", color="0.4", markersize=3, label="one seed each")
         handles = axes[0].get_legend_handles_labels()
@@ -268,10 +263,13 @@ def _dots(
     panel: Axes,
     last: pd.DataFrame,
     metric: str,
-    networks: Iterable[Style],
+    networks: Sequence[Style],
     places: Sequence[tuple[float, float]],
 ) -> None:
-    """In each setting, network by network: a small dot for every seed, a large one for the mean."""
+    """In each setting, network by network: a small dot for every seed, a large one for the mean.
+
+    Places are those of mean and seeds of each network, from the middle of its setting.
+    """
     values = last.set_index(["R", "K_A", "network"])[metric].sort_index()
     settings = list(values.index.droplevel("network").unique())
     for place, (ratio, k_a) in enumerate(settings):
@@ -290,7 +288,7 @@ def _dots(
         panel.plot(across, heights, color="0.6", linewidth=1.2, zorder=1)
     end = len(settings) - 0.5
     panel.text(end, 0.02, "perfect collapse", ha="right", va="bottom", color="0.2")
-    panel.set_xlim(-0.5, end)
+    panel.set(xlim=(-0.5, end), ylim=(0, 1))
     panel.tick_params(bottom=False)
     _from_perfect_collapse(panel)
 

@@ -29,7 +29,8 @@ def history(collection):
 
 
 def stored(R, K_A, model, metric):
-    rows = history("protocol-2" if R == 100 else "cifar10-full")
+    collection = "protocol-2" if R == 100 else "cifar10-full"
+    rows = history("protocol-3-block" if model == "explicit_matched" else collection)
     setting = f"KA{K_A}-R{R}" if K_A else "balanced"
     mine = rows["run_id"].str.startswith(f"cifar10-jpeg-{setting}-{model}-s") & (
         rows["metric"] == metric
@@ -48,6 +49,20 @@ def test_the_hero_plots_every_seed_and_the_means_of_the_last_epoch():
             means = [float(value) for (value,) in marks(panel, style, 10)]
             assert means == pytest.approx([np.mean(values) for values in seeds], abs=1e-12)
         assert panel.get_ylim() == (0, 1)
+    plt.close(figure)
+
+
+def test_equilibrium_or_block_plots_every_seed_of_three_networks():
+    figure = front_figures.equilibrium_or_block()
+    styles = front_figures.NETWORKS | {"explicit_matched": front_figures.BLOCK}
+    for panel, metric in zip(figure.axes, front_figures.METRICS, strict=True):
+        for model, style in styles.items():
+            seeds = [sorted(values) for values in marks(panel, style, 3)]
+            for K_A, values in zip((3, 5, 7), seeds, strict=True):
+                assert values == pytest.approx(stored(100, K_A, model, metric), abs=1e-12)
+                assert len(values) == 5 and min(values) > 0 and max(values) < 1
+            means = [float(value) for (value,) in marks(panel, style, 10)]
+            assert means == pytest.approx([np.mean(values) for values in seeds], abs=1e-12)
     plt.close(figure)
 
 

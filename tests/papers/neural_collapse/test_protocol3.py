@@ -329,10 +329,11 @@ def test_the_method_page_has_the_word_of_each_analysis(name):
     said = row.rsplit("|", 2)[1]
     assert said.strip().startswith(outcome)
     if found is not None:
-        for metric, test in zip(("NC2", "NC3"), found.tests.itertuples(), strict=False):
-            ends = (100 * np.expm1(value) for value in (test.mean, test.low, test.high))
-            change = collapse_tables.percent_text(*ends, test.seeds).partition(" (")[0]
-            assert f"{metric} {change}" in said
+        tests = found.tests.set_index("what")
+        for short, metric in zip(("NC2", "NC3"), protocol2.PRIMARY, strict=True):
+            ends = 100 * np.expm1(tests.loc[metric, ["mean", "low", "high"]].astype(float))
+            change = collapse_tables.percent_text(*ends, len(found.seeds)).partition(" (")[0]
+            assert f"{short} {change}" in said
 
 
 @pytest.fixture(scope="module")
