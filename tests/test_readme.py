@@ -175,6 +175,14 @@ def test_the_cost_of_cifar100_is_that_of_its_runs():
     assert "E2 IMAGES` | 7 core-hours a seed" in README
 
 
+def test_the_cost_of_the_block_is_that_of_its_runs():
+    hours = hours_by_seed("protocol-3-block")
+    with_amx = {round(hours[seed]) for seed in (10, 11)}
+    without = {round(hours[seed]) for seed in (13, 14)}
+    assert (with_amx, without) == ({2}, {4})
+    assert "E1 IMAGES` | 2 core-hours a seed with AMX, 4 without" in README
+
+
 def test_the_cost_of_the_replication_is_that_of_its_runs():
     hours = hours_by_seed("protocol-2")
     assert f"took about {round(sum(hours.values()), -1):.0f} core-hours" in README
