@@ -221,6 +221,13 @@ def test_equilibrium_or_block():
     assert "AMX" in kind
     alone = [said[f"only the pairs on {kind}: {name}"] for name in (nc2, nc3)]
     assert "they give {} in NC2 and {} in NC3".format(*alone) in text
+    bridge = protocol3.bridges()
+    bridge = bridge[bridge["unit"].str.contains("rounded products")].sort_values("seed")
+    assert (bridge["model"] == "deq").all() and set(bridge["seed"]) == {10, 11, 12}
+    for name, metric in zip(("Their NC2 moves", "their NC3"), protocol2.PRIMARY, strict=True):
+        first, second, third = sorted(100 * np.expm1(bridge[metric]))
+        assert minus(f"{name} by {first:+.1f}, {second:+.1f} and {third:+.1f} %") in text
+        assert bridge[metric].mean() > 0  # "on average upwards in both"
     notebook = (ROOT / "notebooks/neural_collapse/collapse.ipynb").read_text(encoding="utf-8")
     assert "(NC2 {:.2f}, NC3 {:.2f})".format(*block_once().values()) in notebook
 
@@ -376,16 +383,24 @@ def test_seli():
 def test_another_processor():
     text = section("results", "On another processor")
     moved = protocol3.bridges()
-    nc2, nc3, trace = (100 * np.expm1(moved[metric]) for metric in protocol3.MOVED)
-    deq = trace[moved["model"] == "deq"]
-    has(
-        text,
-        minus(f"their NC2 has changed by {nc2.min():+.0f} to {nc2.max():+.0f} %"),
-        minus(f"their NC3 by {nc3.min():+.1f} to {nc3.max():+.1f} %"),
-        f"{deq.min():.0f} to {deq.max():.0f} % higher in all three runs",
-    )
-    stored, there = pair_of_seed_10(moved)
-    said = ["{:+.1f} % in NC2 and {:+.1f} % in NC3 there", "{:+.1f} % and {:+.1f} % in the stored"]
+    names = {"AVX-512 BF16": "AVX-512 BF16", "none, rounded products in float32": "by rounding"}
+    assert set(moved["unit"]) == set(names)
+    for unit, runs in moved.groupby("unit"):
+        nc2, nc3, trace = (100 * np.expm1(runs[metric]) for metric in protocol3.MOVED)
+        deq = trace[runs["model"] == "deq"]
+        cells = [
+            names[unit],
+            str(len(runs)),
+            f"{nc2.min():+.1f} to {nc2.max():+.1f} %",
+            f"{nc3.min():+.1f} to {nc3.max():+.1f} %",
+            f"{deq.min():+.0f} to {deq.max():+.0f} %",
+        ]
+        assert minus(f"| {' | '.join(cells)} |") in text
+    deqs = moved[moved["model"] == "deq"]
+    assert len(deqs) == 6 and (deqs["nc1_trace_ratio"] > 0).all()
+    assert "higher in all six runs" in text
+    stored, there = pair_of_seed_10(moved[moved["unit"] == "AVX-512 BF16"])
+    said = ["{:+.1f} % in NC2 and {:+.1f} % in NC3, and", "{:+.1f} % and {:+.1f} % in the stored"]
     has(text, minus(said[0].format(*there)), minus(said[1].format(*stored)))
     middle = 100 * np.expm1(protocol3.bridges(epoch=15)["nc3_self_duality"].abs())
     assert f"at epoch 15, the NC3 of the same run differs by {middle.min():.0f} to" in text
