@@ -639,7 +639,11 @@ def reproduce(
 
     skipped = [row.notebook for row in call.rows.values() if row.status == "not drawn"]
     if skipped:
-        hint = "; --all trains them" if plotted else ""
+        hint = ""
+        if plotted:
+            hint = " (--all trains them)"
+        elif not toy:
+            hint = f" (--largest instead of --profile {profile} plots the stored ones)"
         echo(f"not drawn, as some of their runs are missing{hint}: {', '.join(skipped)}")
     if scales:
         file = paths.results(profile) / "largest.json"

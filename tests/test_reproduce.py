@@ -318,6 +318,14 @@ def test_never_training_leaves_out_what_lacks_runs_and_fails_for_what_is_broken(
     assert not bench.reproduce(train="never").ok
 
 
+@pytest.mark.parametrize(("profile", "hint"), [("smoke", ""), ("lite", " (--largest instead")])
+def test_a_larger_profile_without_its_runs_says_how_to_plot_the_stored_ones(bench, profile, hint):
+    figure(FIG1)
+    bench.reproduce(FIG1, profile=profile, train="never")
+    assert any(f"some of their runs are missing{hint}" in line for line in bench.lines)
+    assert any("--largest" in line for line in bench.lines) == bool(hint)
+
+
 def test_what_is_finished_is_executed_and_again_when_another_run_is(bench, monkeypatch):
     monkeypatch.setattr(reproduce, "DRAW_A_PART", [FIG2])
     figure(FIG1)
