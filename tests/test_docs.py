@@ -13,7 +13,7 @@ import scipy.stats
 
 import nclib as nc
 from nclib import paths, reproduce
-from nclib.compare import by_run, pairs, percent, spread
+from nclib.compare import by_run, interval, pairs, percent, spread
 from nclib.figures import minus
 from nclib.metrics import LABELS
 from nclib.papers import certify, docs_tables
@@ -203,6 +203,14 @@ def test_equilibrium_or_block():
     once = "the block applied once against ResNet-18: "
     deq = "DEQ against the block applied once: "
     share = "share of the difference from ResNet-18 that remains: "
+    bridge = protocol3.bridges()
+    bridge = bridge[bridge["unit"].str.contains("rounded products")]
+    assert (bridge["model"] == "deq").all() and set(bridge["seed"]) == {10, 11, 12}
+    for name, metric in zip(("Their NC2 moves", "their NC3"), protocol2.PRIMARY, strict=True):
+        values = minus("{:+.1f}, {:+.1f} and {:+.1f} %".format(*changes_in_order(bridge[metric])))
+        mean = interval(bridge[metric])
+        assert abs(mean.mean) < mean.half  # "no shift between the processors is shown"
+        lines.append(f"{name} by {values}, on average {collapse_tables.percent(mean)}")
     has(
         text,
         *lines,
@@ -215,21 +223,17 @@ def test_equilibrium_or_block():
     )
     alike = found.pairs["one kind"]
     rounded = found.pairs["explicit_matched kind"].str.contains("rounded products")
-    assert f"In only {alike.sum()} of the {len(alike)} pairs are both" in text
+    assert f"Only {alike.sum()} of the {len(alike)} pairs are known to share a kind" in text
     assert f"Of the {len(alike)} blocks, {rounded.sum()} were trained on an AMD" in text
-    (kind,) = set(found.pairs.loc[alike, "deq kind"])
-    assert "AMX" in kind
-    alone = [said[f"only the pairs on {kind}: {name}"] for name in (nc2, nc3)]
-    assert "they give {} in NC2 and {} in NC3".format(*alone) in text
-    bridge = protocol3.bridges()
-    bridge = bridge[bridge["unit"].str.contains("rounded products")].sort_values("seed")
-    assert (bridge["model"] == "deq").all() and set(bridge["seed"]) == {10, 11, 12}
-    for name, metric in zip(("Their NC2 moves", "their NC3"), protocol2.PRIMARY, strict=True):
-        first, second, third = sorted(100 * np.expm1(bridge[metric]))
-        assert minus(f"{name} by {first:+.1f}, {second:+.1f} and {third:+.1f} %") in text
-        assert bridge[metric].mean() > 0  # "on average upwards in both"
+    assert (found.pairs.groupby("seed")["nc2_etf_distance"].mean() > 0).all()
+    assert len(found.seeds) == 5 and "higher for all five seeds" in text
     notebook = (ROOT / "notebooks/neural_collapse/collapse.ipynb").read_text(encoding="utf-8")
     assert "(NC2 {:.2f}, NC3 {:.2f})".format(*block_once().values()) in notebook
+
+
+def changes_in_order(logs):
+    """Changes in percent, the smallest first."""
+    return sorted(100 * np.expm1(logs))
 
 
 def test_norms_and_directions():
@@ -397,8 +401,9 @@ def test_another_processor():
         ]
         assert minus(f"| {' | '.join(cells)} |") in text
     deqs = moved[moved["model"] == "deq"]
-    assert len(deqs) == 6 and (deqs["nc1_trace_ratio"] > 0).all()
-    assert "higher in all six runs" in text
+    assert deqs.groupby("unit")["seed"].nunique().tolist() == [3, 3]
+    assert (deqs["nc1_trace_ratio"] > 0).all()
+    assert "trace ratio of all three DEQs is higher on both processors" in text
     stored, there = pair_of_seed_10(moved[moved["unit"] == "AVX-512 BF16"])
     said = ["{:+.1f} % in NC2 and {:+.1f} % in NC3, and", "{:+.1f} % and {:+.1f} % in the stored"]
     has(text, minus(said[0].format(*there)), minus(said[1].format(*stored)))
